@@ -1,0 +1,394 @@
+//! The `Job` resource: one execution of one command, with one result.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use kube::{CustomResource, KubeSchema};
+use serde::{Deserialize, Serialize};
+
+use crate::resources::ResourceRequirements;
+
+/// What to run, once. Everything but `suspend`, `cancelRequested` and `ttlSecondsAfterFinished` is immutable.
+#[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "execution.ayatori.ddupan.top",
+    version = "v1alpha1",
+    kind = "Job",
+    plural = "jobs",
+    singular = "job",
+    shortname = "ajob",
+    shortname = "ajobs",
+    category = "ayatori",
+    namespaced,
+    status = "JobStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "A one-shot execution that runs exactly once on the backend its JobClass names and reports one final result."
+)]
+#[serde(rename_all = "camelCase")]
+pub struct JobSpec {
+    /// Name of the JobClass that runs this Job. When absent, the namespace's annotation
+    /// `execution.ayatori.ddupan.top/default-job-class` decides, then the single class annotated as the
+    /// global default. A class that does not exist or refuses the Job is reported, never replaced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job_class_name: Option<String>,
+
+    /// Container image to run.
+    pub image: String,
+
+    /// Entrypoint. When absent the image's own entrypoint runs, where the backend supports that.
+    /// `$(NAME)` is replaced by the value of the environment variable NAME, `$$` by a single `$`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+
+    /// Arguments to the entrypoint; expanded like `command`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+
+    /// Absolute directory in the container to run in. When absent, the image's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub working_dir: Option<String>,
+
+    /// Environment variables, unique by name. They take precedence over `envFrom`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub env: Vec<EnvVar>,
+
+    /// Sources whose keys all become environment variables; later sources win over earlier ones.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub env_from: Vec<EnvFromSource>,
+
+    /// Secrets in the Job's namespace that hold credentials for the image's registry.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub image_pull_secrets: Vec<LocalObjectReference>,
+
+    /// CPU and memory. What is left out is filled in from the class; `status.resources` shows the outcome.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceRequirements>,
+
+    /// Seconds from acceptance until the Job is stopped as DeadlineExceeded: waiting, starting and running
+    /// all count. No limit when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub active_deadline_seconds: Option<i32>,
+
+    /// Seconds from creation within which the command must have started, else the Job ends as
+    /// StartingDeadlineExceeded. Also bounds a Job that no class accepts. No limit when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub starting_deadline_seconds: Option<i32>,
+
+    /// Seconds a stopped process may take to end after TERM before it is killed. When absent, the backend's
+    /// own default. Refused with UnsupportedFeature where the backend has no graceful stop.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub termination_grace_period_seconds: Option<i32>,
+
+    /// Seconds after `status.finishTime` until the Job is deleted. May be changed at any time. When absent,
+    /// the Job is kept until somebody deletes it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ttl_seconds_after_finished: Option<i32>,
+
+    /// While true, nothing is accepted or created. May go from true to false, never back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub suspend: Option<bool>,
+
+    /// Set to true to stop the Job. A process that had already ended keeps its own result. Cannot be undone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cancel_requested: Option<bool>,
+
+    /// Controller that runs this Job, as a domain-prefixed path. Absent or
+    /// `execution.ayatori.ddupan.top/job-controller`: the adapter of the class. Anything else: the adapters
+    /// neither run, report on nor finish the Job; only its TTL still counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub managed_by: Option<String>,
+}
+
+/// One environment variable.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EnvVar {
+    /// Name of the variable: any printable ASCII but `=`.
+    pub name: String,
+    /// Its value. `$(NAME)` refers to a variable defined before it; `$$` is a single `$`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value: Option<String>,
+    /// Where to take the value from. Not together with `value`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub value_from: Option<EnvVarSource>,
+}
+
+/// Exactly one of its fields is set.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EnvVarSource {
+    /// A key of a Secret in the Job's namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret_key_ref: Option<KeySelector>,
+    /// A key of a ConfigMap in the Job's namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_map_key_ref: Option<KeySelector>,
+}
+
+/// One key of a Secret or ConfigMap.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KeySelector {
+    /// Name of the object.
+    pub name: String,
+    /// Key in its data.
+    pub key: String,
+    /// When true, a missing object or key leaves the variable unset. Otherwise the Job waits for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub optional: Option<bool>,
+}
+
+/// A Secret or ConfigMap all of whose keys become environment variables. Exactly one source is set.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EnvFromSource {
+    /// Put in front of every key.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<String>,
+    /// A Secret in the Job's namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub secret_ref: Option<ObjectSelector>,
+    /// A ConfigMap in the Job's namespace.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config_map_ref: Option<ObjectSelector>,
+}
+
+/// A whole Secret or ConfigMap.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectSelector {
+    /// Name of the object.
+    pub name: String,
+    /// When true, a missing object contributes nothing. Otherwise the Job waits for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub optional: Option<bool>,
+}
+
+/// An object in the Job's namespace.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LocalObjectReference {
+    /// Name of the object.
+    pub name: String,
+}
+
+/// What became of a Job. Written only by the controller that owns it.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobStatus {
+    /// `metadata.generation` that this status was decided on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+
+    /// One word for people, derived from the conditions. Programs read the conditions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<JobState>,
+
+    /// The class that accepted the Job, as it was then. Set once, together with `resources`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resolved_job_class: Option<ResolvedJobClass>,
+
+    /// Effective CPU and memory, as executed. Set once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceRequirements>,
+
+    /// What was intended in the backend, what exists there, and how it was stopped and released.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub execution: Option<Execution>,
+
+    /// When the command was started, by the backend's clock. Set once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<Time>,
+
+    /// When the end was recorded: the trusted terminal time from which the TTL counts. Set once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub finish_time: Option<Time>,
+
+    /// The final result. Set once, together with `Finished=True`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub result: Option<JobResult>,
+
+    /// How to find the logs of this execution.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub correlation: Option<Correlation>,
+
+    /// Accepted, Scheduled, Started and Finished, each of which becomes True at most once and in this order;
+    /// ResultUnknown while the truth cannot be observed; DeletionBlocked while a deletion waits.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// One word for people.
+#[derive(KubeSchema, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum JobState {
+    /// `spec.suspend` holds it back.
+    Suspended,
+    /// No class accepts it as it is; `Accepted` says why.
+    Rejected,
+    /// Waiting for a class, for its controller, or for the backend to take it.
+    Waiting,
+    /// Exists in the backend; the command has not started.
+    Starting,
+    /// The command runs.
+    Running,
+    /// A stop was requested; the process may still run.
+    Stopping,
+    /// The backend cannot be observed.
+    Unknown,
+    /// Ended with exit code 0.
+    Succeeded,
+    /// Ended in any other way that nobody asked for.
+    Failed,
+    /// Ended because somebody asked for it.
+    Cancelled,
+}
+
+/// The class that accepted a Job.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResolvedJobClass {
+    /// Name of the class.
+    pub name: String,
+    /// UID of the class. A class recreated under the same name is another class.
+    pub uid: String,
+    /// Controller that owns the Job from here on.
+    pub controller_name: String,
+    /// The class's parameters object.
+    pub parameters_ref: ResolvedParametersReference,
+}
+
+/// The parameters object of the class that accepted a Job.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ResolvedParametersReference {
+    /// API group of the parameters object.
+    pub group: String,
+    /// Kind of the parameters object.
+    pub kind: String,
+    /// Name of the parameters object.
+    pub name: String,
+    /// UID of the parameters object.
+    pub uid: String,
+}
+
+/// The Job's execution in its backend. Every field is set once; `attempt` and `backend` may be cleared
+/// together after a proven refusal, while `id` is unset.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Execution {
+    /// The backend's name for the execution: UID of the batch/v1 Job, or id of the sandbox.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// The one instance that may run the command: UID of the pod. Unset for backends without instances.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub uid: Option<String>,
+    /// Node the execution was placed on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_name: Option<String>,
+    /// Which server the execution lives on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub backend: Option<BackendIdentity>,
+    /// When the start of exactly this execution was decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_requested_time: Option<Time>,
+    /// The one create request that may have been sent, for backends where creating is starting.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<Attempt>,
+    /// The stop that was requested, and when it took effect.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stop: Option<Stop>,
+    /// When the backend's resources of the ended execution were given back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub release_time: Option<Time>,
+}
+
+/// Identity of the server that holds an execution. Answers of any other server prove nothing.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BackendIdentity {
+    /// UID of the parameters object that named the server.
+    #[serde(rename = "parametersUID")]
+    pub parameters_uid: String,
+    /// Hash of the server's endpoint; empty where the backend is this cluster.
+    pub endpoint_hash: String,
+}
+
+/// A create request that is sent at most once.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Attempt {
+    /// Random id of the attempt, carried by the request.
+    pub id: String,
+    /// The request is not sent after this time.
+    pub send_before: Time,
+    /// The command refuses to start after this time.
+    pub start_before: Time,
+}
+
+/// A requested stop.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Stop {
+    /// Why the Job is stopped; decides the result if the process ends because of it.
+    pub reason: StopReason,
+    /// When the stop was decided.
+    pub requested_time: Time,
+    /// When the backend had recorded the stop before an end of the process.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delivered_time: Option<Time>,
+}
+
+/// Why a Job is stopped.
+#[derive(KubeSchema, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum StopReason {
+    /// `spec.cancelRequested`.
+    CancelRequested,
+    /// `spec.activeDeadlineSeconds` passed.
+    DeadlineExceeded,
+    /// `spec.startingDeadlineSeconds` passed before the command ran.
+    StartingDeadlineExceeded,
+    /// The Job is being deleted.
+    JobDeleted,
+}
+
+/// How a Job ended.
+#[derive(KubeSchema, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Outcome {
+    /// The process ended by itself with exit code 0.
+    Succeeded,
+    /// Any other end that nobody asked for.
+    Failed,
+    /// The Job was stopped on request.
+    Cancelled,
+}
+
+/// The final result.
+#[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct JobResult {
+    /// Succeeded, Failed or Cancelled.
+    pub outcome: Outcome,
+    /// Stable word for the cause, such as Completed, NonZeroExit, OOMKilled or DeadlineExceeded.
+    pub reason: String,
+    /// Exit code of the command as the backend measured it. Absent when it was not measured.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// Signal that, by shell convention, an exit code above 128 stands for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// For people: at most 1 KiB, never output of the command.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// How to find the logs of an execution.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Correlation {
+    /// Label selector that matches what this Job, and no other, left in the log store.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selector: Option<String>,
+    /// Link into the log store, from the adapter's `--logs-url-template`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
+}
