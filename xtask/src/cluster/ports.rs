@@ -1,0 +1,60 @@
+//! The ports of the cluster: the usual ones, or free ones where those are taken.
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::net::{Ipv4Addr, TcpListener};
+
+/// Chosen once per cluster and remembered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ports {
+    pub(crate) etcd: u16,
+    pub(crate) etcd_peer: u16,
+    pub(crate) apiserver: u16,
+    pub(crate) controller_manager: u16,
+    pub(crate) scheduler: u16,
+    pub(crate) kubelet: u16,
+    pub(crate) kubelet_health: u16,
+    pub(crate) proxy_health: u16,
+    pub(crate) proxy_metrics: u16,
+}
+
+impl Ports {
+    /// The ports that are free on this machine now.
+    pub(crate) fn free() -> Result<Ports> {
+        Ports::choose(
+            |port| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok(),
+            any_free,
+        )
+    }
+
+    fn choose(is_free: impl Fn(u16) -> bool, any: impl Fn() -> Result<u16>) -> Result<Ports> {
+        let choose = |usual: u16| if is_free(usual) { Ok(usual) } else { any() };
+        Ok(Ports {
+            etcd: choose(2379)?,
+            etcd_peer: choose(2380)?,
+            apiserver: choose(6443)?,
+            controller_manager: choose(10257)?,
+            scheduler: choose(10259)?,
+            kubelet: choose(10250)?,
+            kubelet_health: choose(10248)?,
+            proxy_health: choose(10256)?,
+            proxy_metrics: choose(10249)?,
+        })
+    }
+}
+
+fn any_free() -> Result<u16> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port")?;
+    Ok(listener.local_addr()?.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_is_taken_is_replaced_and_the_others_stay() {
+        let ports = Ports::choose(|port| port != 6443, || Ok(40123)).unwrap();
+        assert_eq!((ports.apiserver, ports.etcd, ports.kubelet), (40123, 2379, 10250));
+    }
+}

@@ -1,0 +1,190 @@
+//! `cluster up`.
+
+use super::{
+    cleanup,
+    description::{Cluster, Description, Mode, other_on_this_machine},
+    images, node,
+    parts::{self, Part},
+    pki,
+    ports::Ports,
+};
+use crate::{checkout, programs, programs::Program};
+use anyhow::{Context, Result, bail};
+use std::path::Path;
+use std::time::Instant;
+
+/// A state folder whose path is longer leaves no room for the kubelet's sockets (107 bytes in all).
+const LONGEST_STATE: usize = 75;
+
+/// What `up` found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Was {
+    /// The cluster was running already.
+    Running,
+    /// There was none.
+    Absent,
+}
+
+/// Makes sure that this checkout's cluster runs and is well.
+pub(crate) fn up(mode: Mode) -> Result<Was> {
+    let begin = Instant::now();
+    prepare(mode)?;
+    let _lock = mode.lock()?;
+    let was = match reusable(mode)? {
+        Some(cluster) => {
+            repair(&cluster)?;
+            Was::Running
+        }
+        None => {
+            clear(mode)?;
+            fresh(mode)?;
+            Was::Absent
+        }
+    };
+    let cluster = super::ours()?;
+    let word = if was == Was::Running {
+        "runs already and is well"
+    } else {
+        "is up"
+    };
+    eprintln!(
+        "the cluster {word} ({:.1} s): {}",
+        begin.elapsed().as_secs_f64(),
+        cluster.server()
+    );
+    eprintln!("export KUBECONFIG={}", cluster.kubeconfig().display());
+    Ok(was)
+}
+
+/// What may take long and disturbs nothing.
+fn prepare(mode: Mode) -> Result<()> {
+    if mode.has_node() {
+        node::require_root()?;
+        node::install_packages()?;
+        programs::ensure(&Program::CLUSTER)
+    } else {
+        programs::ensure(&Program::CONTROL_PLANE)
+    }
+}
+
+/// A cluster of this checkout of which something still lives, that serves this mode and has these programs.
+fn reusable(mode: Mode) -> Result<Option<Cluster>> {
+    let Some(cluster) = Cluster::of_this_checkout()? else {
+        return Ok(None);
+    };
+    let serves = cluster.description.mode == mode || cluster.description.mode.has_node();
+    let current = cluster.description.apiserver == programs::path(Program::KubeApiserver)?;
+    Ok((serves && current && cluster.is_alive()).then_some(cluster))
+}
+
+/// Starts what does not live and replaces what is not well.
+fn repair(cluster: &Cluster) -> Result<()> {
+    for part in cluster.description.mode.parts() {
+        if cluster.process(part)?.is_some() && part.health(cluster).is_ok() {
+            continue;
+        }
+        eprintln!("{part} is not well: starting it again");
+        cluster.stop_part(part, false)?;
+        cluster.start_part(part)?;
+        cluster.await_health(part)?;
+    }
+    if cluster.description.mode.has_node() {
+        images::load_all(cluster)?;
+    }
+    cluster.await_usable()
+}
+
+/// Removes whatever is in the way of a new cluster.
+fn clear(mode: Mode) -> Result<()> {
+    if let Some(cluster) = Cluster::of_this_checkout()? {
+        eprintln!("clearing the earlier cluster of this checkout");
+        cluster.remove()?;
+    }
+    if !mode.has_node() {
+        return Ok(());
+    }
+    if let Some(other) = other_on_this_machine()? {
+        let word = if other.is_alive() {
+            "stopping the running"
+        } else {
+            "clearing the dead"
+        };
+        eprintln!("{word} cluster of {}", other.description.state.display());
+        other.remove()?;
+    }
+    node::refuse_a_second_node()
+}
+
+fn fresh(mode: Mode) -> Result<()> {
+    let cluster = Cluster {
+        description: Description {
+            state: checkout::cluster_state(),
+            mode,
+            ports: Ports::free()?,
+            apiserver: programs::path(Program::KubeApiserver)?,
+        },
+        run: mode.run_folder(),
+    };
+    cluster.store()?;
+    if mode.has_node() {
+        cleanup::sweep(&cluster)?; // remains that no description tells of, as after the loss of /run
+    }
+    cluster.wipe_state()?;
+    create_folders(&cluster)?;
+    if mode.has_node() {
+        node::create_device()?;
+        node::create_cgroups()?;
+    }
+    pki::write(&cluster.pki(""))?;
+    parts::configure(&cluster)?;
+    start(&cluster)
+}
+
+fn create_folders(cluster: &Cluster) -> Result<()> {
+    let state = &cluster.description.state;
+    if state.as_os_str().len() > LONGEST_STATE {
+        bail!(
+            "{} is too long a path for sockets: move the checkout to a shorter one",
+            state.display()
+        );
+    }
+    let logs = state.join("logs");
+    if logs.exists() {
+        std::fs::remove_dir_all(&logs).with_context(|| format!("cannot remove {}", logs.display()))?;
+    }
+    let create = |path: &Path| {
+        std::fs::create_dir_all(path).with_context(|| format!("cannot create {}", path.display()))
+    };
+    create(&logs)?;
+    create(&cluster.conf("cni"))?;
+    create(&cluster.pki(""))
+}
+
+fn start(cluster: &Cluster) -> Result<()> {
+    // Each line: what needs nothing but the lines before it.
+    let order: [&[Part]; 3] = [
+        &[Part::Etcd, Part::Containerd],
+        &[Part::Apiserver],
+        &[
+            Part::ControllerManager,
+            Part::Scheduler,
+            Part::Kubelet,
+            Part::Proxy,
+        ],
+    ];
+    let has = |part: &&Part| cluster.description.mode.has_node() || !part.is_of_the_node();
+    for parts in order {
+        let begin = Instant::now();
+        for part in parts.iter().filter(has) {
+            cluster.start_part(*part)?;
+        }
+        for part in parts.iter().filter(has) {
+            cluster.await_health(*part)?;
+            eprintln!("{part:20} well after {:.1} s", begin.elapsed().as_secs_f64());
+            if *part == Part::Containerd {
+                images::load_all(cluster)?;
+            }
+        }
+    }
+    cluster.await_usable()
+}

@@ -1,0 +1,359 @@
+//! The pinned programs (Kubernetes, etcd, Helm, cargo-deny): built once, kept by version.
+//!
+//! Versions stand in the `go.mod` files under `e2e/cluster` alone. A program is built into a temporary
+//! folder and renamed, so a crash never leaves half of one, and two builds at once end as one. They are
+//! kept in `${AYATORI_CACHE:-$HOME/.cache/ayatori}/<program>/<version>-<hash of what it is built from>`,
+//! outside the checkout: a second clone builds nothing.
+
+use crate::{checkout, command, progress::Progress};
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use sha2::{Digest, Sha256};
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A program the project pins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Program {
+    Etcd,
+    KubeApiserver,
+    KubeControllerManager,
+    KubeScheduler,
+    Kubelet,
+    KubeProxy,
+    Kubectl,
+    Helm,
+    CargoDeny,
+}
+
+/// Where a program comes from.
+enum Source {
+    /// A Go tool of the module in `folder`, versioned by the module that provides it.
+    Go {
+        folder: &'static str,
+        module: &'static str,
+        package: String,
+    },
+    /// A crate's binary.
+    Crate { version: &'static str },
+}
+
+impl Program {
+    /// What a local cluster needs.
+    pub(crate) const CLUSTER: [Program; 7] = [
+        Program::Etcd,
+        Program::KubeApiserver,
+        Program::KubeControllerManager,
+        Program::KubeScheduler,
+        Program::Kubectl,
+        Program::Kubelet,
+        Program::KubeProxy,
+    ];
+
+    /// What a control plane without a node needs.
+    pub(crate) const CONTROL_PLANE: [Program; 5] = [
+        Program::Etcd,
+        Program::KubeApiserver,
+        Program::KubeControllerManager,
+        Program::KubeScheduler,
+        Program::Kubectl,
+    ];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Program::Etcd => "etcd",
+            Program::KubeApiserver => "kube-apiserver",
+            Program::KubeControllerManager => "kube-controller-manager",
+            Program::KubeScheduler => "kube-scheduler",
+            Program::Kubelet => "kubelet",
+            Program::KubeProxy => "kube-proxy",
+            Program::Kubectl => "kubectl",
+            Program::Helm => "helm",
+            Program::CargoDeny => "cargo-deny",
+        }
+    }
+
+    fn source(self) -> Source {
+        match self {
+            Program::Etcd => Source::Go {
+                folder: "e2e/cluster/etcd",
+                module: "go.etcd.io/etcd/server/v3",
+                package: "go.etcd.io/etcd/server/v3".into(),
+            },
+            Program::Helm => Source::Go {
+                folder: "e2e/cluster/helm",
+                module: "helm.sh/helm/v4",
+                package: "helm.sh/helm/v4/cmd/helm".into(),
+            },
+            Program::CargoDeny => Source::Crate { version: "0.20.2" },
+            Program::KubeApiserver
+            | Program::KubeControllerManager
+            | Program::KubeScheduler
+            | Program::Kubelet
+            | Program::KubeProxy
+            | Program::Kubectl => Source::Go {
+                folder: "e2e/cluster",
+                module: "k8s.io/kubernetes",
+                package: format!("k8s.io/kubernetes/cmd/{}", self.name()),
+            },
+        }
+    }
+
+    /// Without these a Kubernetes program reports v0.0.0, and Helm its branch.
+    fn linker_flags(self, version: &str) -> String {
+        let stamp = match self {
+            Program::Etcd | Program::CargoDeny => String::new(),
+            Program::Helm => format!(" -X helm.sh/helm/v4/internal/version.version=v{version}"),
+            Program::KubeApiserver
+            | Program::KubeControllerManager
+            | Program::KubeScheduler
+            | Program::Kubelet
+            | Program::KubeProxy
+            | Program::Kubectl => {
+                let mut numbers = version.split('.');
+                let (major, minor) = (
+                    numbers.next().unwrap_or_default(),
+                    numbers.next().unwrap_or_default(),
+                );
+                let variable = "k8s.io/component-base/version.git";
+                format!(
+                    " -X {variable}Version=v{version} -X {variable}Major={major} -X {variable}Minor={minor}"
+                )
+            }
+        };
+        format!("-s -w{stamp}")
+    }
+}
+
+/// Builds what is not there yet.
+pub(crate) fn ensure(programs: &[Program]) -> Result<()> {
+    programs.iter().try_for_each(|program| path(*program).map(drop))
+}
+
+/// The path of a program, which is built first when this machine has not got it.
+pub(crate) fn path(program: Program) -> Result<PathBuf> {
+    let build = Build::plan(program)?;
+    let binary = build.binary_in(&build.kept);
+    if !binary.is_file() {
+        build
+            .run()
+            .with_context(|| format!("cannot build {} {}", program.name(), build.version))?;
+    }
+    Ok(binary)
+}
+
+/// A build that is decided, whether it is still to be made or not.
+struct Build {
+    program: Program,
+    source: Source,
+    version: String,
+    flags: String,
+    kept: PathBuf,
+}
+
+impl Build {
+    fn plan(program: Program) -> Result<Build> {
+        let source = program.source();
+        let (version, flags, key) = match &source {
+            Source::Crate { version } => ((*version).to_owned(), String::new(), String::new()),
+            Source::Go {
+                folder,
+                module,
+                package,
+            } => {
+                let read = |name: &str| {
+                    let path = checkout::root().join(folder).join(name);
+                    std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+                };
+                let (go_mod, go_sum) = (read("go.mod")?, read("go.sum")?);
+                let version = required_version(&go_mod, module)
+                    .with_context(|| format!("{folder}/go.mod does not require {module}"))?;
+                let flags = program.linker_flags(&version);
+                let key = format!("-{}", key(&[&go_mod, &go_sum, package, "\n", &flags, "\n"]));
+                (version, flags, key)
+            }
+        };
+        let kept = cache()?.join(program.name()).join(format!("{version}{key}"));
+        Ok(Build {
+            program,
+            source,
+            version,
+            flags,
+            kept,
+        })
+    }
+
+    fn binary_in(&self, folder: &Path) -> PathBuf {
+        match self.source {
+            Source::Go { .. } => folder.join(self.program.name()),
+            Source::Crate { .. } => folder.join("bin").join(self.program.name()),
+        }
+    }
+
+    fn run(&self) -> Result<()> {
+        let parent = self.kept.parent().context("the cache has no parent folder")?;
+        std::fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
+        let building = tempfile::Builder::new().prefix(".building-").tempdir_in(parent)?;
+        match &self.source {
+            Source::Go { folder, package, .. } => self.go_build(folder, package, building.path())?,
+            Source::Crate { version } => self.cargo_install(version, building.path())?,
+        }
+        match std::fs::rename(building.path(), &self.kept) {
+            Err(_) if self.binary_in(&self.kept).is_file() => Ok(()), // another build was first
+            renamed => renamed.with_context(|| format!("cannot rename to {}", self.kept.display())),
+        }
+    }
+
+    fn go_build(&self, folder: &str, package: &str, out: &Path) -> Result<()> {
+        let go = |arguments: &[&OsStr]| {
+            let mut command = Command::new("go");
+            command
+                .current_dir(checkout::root().join(folder))
+                .env("CGO_ENABLED", "0")
+                .args(arguments);
+            command
+        };
+        let listed = command::output(&mut go(&["list".as_ref(), "-deps".as_ref(), package.as_ref()]))
+            .context("Go is needed to build the cluster's programs: https://go.dev/doc/install")?;
+        let mut progress = Progress::start(self.title(), listed.lines().count() as u64);
+        let binary = self.binary_in(out);
+        let arguments: [&OsStr; 8] = [
+            "build".as_ref(),
+            "-v".as_ref(), // names each package as it is compiled
+            "-trimpath".as_ref(),
+            "-ldflags".as_ref(),
+            self.flags.as_ref(),
+            "-o".as_ref(),
+            binary.as_ref(),
+            package.as_ref(),
+        ];
+        watch(&mut go(&arguments), &mut progress)?;
+        progress.finish();
+        Ok(())
+    }
+
+    fn cargo_install(&self, version: &str, out: &Path) -> Result<()> {
+        let mut progress = Progress::start(self.title(), 0);
+        let mut install = Command::new("cargo");
+        install
+            .args(["install", "--locked", "--version", version, "--root"])
+            .arg(out)
+            .arg(self.program.name())
+            .env_remove("CARGO_TARGET_DIR")
+            .current_dir(out); // away from this workspace's own configuration
+        watch(&mut install, &mut progress)?;
+        progress.finish();
+        Ok(())
+    }
+
+    fn title(&self) -> String {
+        format!("building {} {}", self.program.name(), self.version)
+    }
+}
+
+/// Runs a build whose standard error has a line per step; shows its end when it fails.
+fn watch(build: &mut Command, progress: &mut Progress) -> Result<()> {
+    let mut child = build
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let mut said = Vec::new();
+    for line in child
+        .stderr
+        .take()
+        .map(BufReader::new)
+        .into_iter()
+        .flat_map(BufRead::lines)
+    {
+        let line = line?;
+        progress.step(line.trim());
+        said.push(line);
+    }
+    let status = child.wait()?;
+    if !status.success() {
+        let end = said.split_off(said.len().saturating_sub(20)).join("\n");
+        bail!("the build ended with {status}:\n{end}");
+    }
+    Ok(())
+}
+
+fn cache() -> Result<PathBuf> {
+    if let Some(folder) = std::env::var_os("AYATORI_CACHE").filter(|folder| !folder.is_empty()) {
+        return std::path::absolute(folder).context("AYATORI_CACHE is not a usable path");
+    }
+    let home = std::env::home_dir().context("neither AYATORI_CACHE nor HOME is set")?;
+    Ok(home.join(".cache/ayatori"))
+}
+
+/// The version, without its `v`, at which a `go.mod` requires a module.
+fn required_version(go_mod: &str, module: &str) -> Option<String> {
+    go_mod.lines().find_map(|line| {
+        let mut words = line.trim().trim_start_matches("require ").split_whitespace();
+        let version = (words.next() == Some(module)).then(|| words.next()).flatten()?;
+        version.strip_prefix('v').map(str::to_owned)
+    })
+}
+
+/// What a program is built from, as twelve hexadecimal digits.
+fn key(parts: &[&str]) -> String {
+    let mut hash = Sha256::new();
+    parts.iter().for_each(|part| hash.update(part));
+    hash.finalize()
+        .iter()
+        .take(6)
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_read_from_either_form_of_require() {
+        let go_mod = "module m\n\nrequire k8s.io/kubernetes v1.35.4 // indirect\n\nrequire (\n\tgo.etcd.io/bbolt v1.4.3\n)\n\
+                      replace k8s.io/api => k8s.io/api v0.35.4\n";
+        assert_eq!(
+            required_version(go_mod, "k8s.io/kubernetes").as_deref(),
+            Some("1.35.4")
+        );
+        assert_eq!(
+            required_version(go_mod, "go.etcd.io/bbolt").as_deref(),
+            Some("1.4.3")
+        );
+        assert_eq!(required_version(go_mod, "k8s.io/api"), None);
+    }
+
+    #[test]
+    fn a_kubernetes_program_is_stamped_with_its_version() {
+        let flags = Program::Kubelet.linker_flags("1.35.4");
+        assert!(
+            flags.contains("gitVersion=v1.35.4") && flags.contains("gitMinor=35"),
+            "{flags}"
+        );
+    }
+
+    #[test]
+    fn another_go_sum_is_another_program() {
+        assert_ne!(key(&["mod", "sum"]), key(&["mod", "sum2"]));
+        assert_eq!(key(&["mod", "sum"]).len(), 12);
+    }
+
+    #[test]
+    fn every_program_has_a_planned_place() {
+        for program in Program::value_variants() {
+            let build = Build::plan(*program).unwrap();
+            assert!(
+                build
+                    .kept
+                    .file_name()
+                    .unwrap()
+                    .to_string_lossy()
+                    .starts_with(&build.version)
+            );
+        }
+    }
+}
