@@ -1,0 +1,121 @@
+//! The trait that makes an adapter: how one kind of backend holds, starts, shows and ends executions.
+//!
+//! A backend does what it is told and says what it sees; it never decides. What it is handed proves the order:
+//! [`Recorded`] exists only after the record was stored, [`Closed`] only after the result was.
+//!
+//! Expectations of an implementation:
+//! - Every call returns in bounded time: no call without a timeout, no sleeping. One hung endpoint must not
+//!   slow another class.
+//! - Every call may come twice, from two processes, decided on old copies of the Job.
+//! - [`Backend::observe`] and [`Backend::survey`] may answer from a cache, but absence must be proven: where a
+//!   cache shows nothing, an answer that depends on it needs a live read.
+//! - Text from the backend is data from outside: cut, cleaned, free of secrets before it goes into a [`Why`].
+
+use std::future::Future;
+
+use ayatori_core::execution::{Answer, ExecutionName, Prospect, Protocol, Remains, State, Submission, Why};
+use ayatori_core::job::{BackendIdentity, Job};
+use ayatori_core::job_class::JobClass;
+use ayatori_core::stage::{Accepted, Attempted, Closed, Departing, Recorded};
+use futures::Stream;
+use kube::Resource;
+use kube::runtime::reflector::ObjectRef;
+use serde::de::DeserializeOwned;
+
+/// A backend of Job executions, with the parameters kind its classes refer to.
+pub trait Backend: Send + Sync + 'static {
+    /// The parameters kind this adapter owns.
+    type Parameters: Parameters;
+
+    /// The controller name of this adapter's classes.
+    fn controller_name(&self) -> &'static str;
+
+    /// How executions of a class with these parameters are started.
+    fn protocol(&self, parameters: &Self::Parameters) -> Protocol;
+
+    /// Which server executions of a class with these parameters live on.
+    fn identity(&self, parameters: &Self::Parameters) -> BackendIdentity;
+
+    /// What is wrong with the parameters themselves, if anything: the class is then not Accepted.
+    fn validate(&self, parameters: &Self::Parameters) -> Result<(), Why>;
+
+    /// Whether new executions of the class can be created now: the reason for Ready, or why not.
+    fn probe(
+        &self,
+        class: &JobClass,
+        parameters: &Self::Parameters,
+    ) -> impl Future<Output = Result<Why, Why>> + Send;
+
+    /// Whether the backend can honour everything the Job asks for, and everything the Job refers to exists.
+    /// The outer error says that this could not be found out at present.
+    fn admit(
+        &self,
+        job: &Job,
+        parameters: &Self::Parameters,
+    ) -> impl Future<Output = Result<Result<(), Why>, Why>> + Send;
+
+    /// What exists for a Job of which nothing is recorded.
+    fn survey(&self, job: Accepted<'_>) -> impl Future<Output = Result<Prospect, Why>> + Send;
+
+    /// Creates an execution that is held before its command ([`Protocol::Hold`] only).
+    fn prepare(&self, job: Accepted<'_>, parameters: &Self::Parameters) -> impl Future<Output = Answer> + Send;
+
+    /// Sends the one create request of the attempt, without any retry ([`Protocol::SingleShot`] only).
+    fn submit(&self, job: Attempted<'_>, parameters: &Self::Parameters) -> impl Future<Output = Submission> + Send;
+
+    /// Deletes an execution that came up after its fence ([`Protocol::SingleShot`] only).
+    fn discard(&self, job: Attempted<'_>, name: &ExecutionName) -> impl Future<Output = Answer> + Send;
+
+    /// Lets the recorded execution start its command, and no other.
+    fn start(&self, job: Recorded<'_>) -> impl Future<Output = Answer> + Send;
+
+    /// What became of the recorded execution.
+    fn observe(&self, job: Recorded<'_>) -> impl Future<Output = State> + Send;
+
+    /// Ends the recorded execution's process; the reason is stored in the Job already.
+    fn stop(&self, job: Recorded<'_>) -> impl Future<Output = Answer> + Send;
+
+    /// Gives back what the ended execution holds. Nothing of it may be able to start afterwards.
+    fn release(&self, job: Closed<'_>) -> impl Future<Output = Answer> + Send;
+
+    /// What is left of a Job that is being deleted.
+    fn remains(&self, job: Departing<'_>) -> impl Future<Output = Result<Remains, Why>> + Send;
+
+    /// Deletes everything that is left.
+    fn remove(&self, job: Departing<'_>) -> impl Future<Output = Answer> + Send;
+
+    /// The Jobs of which something changed in the backend. The stream drives whatever watches or polls the
+    /// backend needs, for as long as the adapter runs.
+    fn changes(&self) -> impl Stream<Item = ObjectRef<Job>> + Send + 'static;
+
+    /// Names of the classes whose readiness may have changed, or of all when `None`.
+    fn class_changes(&self) -> impl Stream<Item = Option<String>> + Send + 'static {
+        futures::stream::pending()
+    }
+}
+
+/// A cluster-scoped parameters kind.
+pub trait Parameters:
+    Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>
+    + DeserializeOwned
+    + Clone
+    + std::fmt::Debug
+    + Send
+    + Sync
+    + 'static
+{
+    /// Its status, if anything was written there.
+    fn status(&self) -> Option<&ayatori_core::parameters::ParametersStatus>;
+}
+
+impl Parameters for ayatori_core::parameters::KubernetesExecutionParameters {
+    fn status(&self) -> Option<&ayatori_core::parameters::ParametersStatus> {
+        self.status.as_ref()
+    }
+}
+
+impl Parameters for ayatori_core::parameters::OpenSandboxExecutionParameters {
+    fn status(&self) -> Option<&ayatori_core::parameters::ParametersStatus> {
+        self.status.as_ref()
+    }
+}

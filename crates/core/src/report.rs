@@ -1,0 +1,260 @@
+//! Building the next status: one place that knows which fields and conditions change together.
+
+use jiff::Timestamp;
+
+use crate::conditions::{
+    self, ACCEPTED, DELETION_BLOCKED, FINISHED, RESULT_UNKNOWN, SCHEDULED, STARTED, Statement, whole_seconds,
+};
+use crate::execution::{ExecutionName, Why};
+use crate::job::{
+    Attempt, BackendIdentity, Correlation, Execution, Job, JobResult, JobState, JobStatus, Outcome,
+    ResolvedJobClass, Stop, StopReason,
+};
+use crate::resources::ResourceRequirements;
+
+/// A status being written: starts as the stored one, and is complete when [`Draft::finish`] is called.
+pub(crate) struct Draft<'a> {
+    job: &'a Job,
+    now: Timestamp,
+    status: JobStatus,
+}
+
+impl<'a> Draft<'a> {
+    pub(crate) fn of(job: &'a Job, now: Timestamp) -> Self {
+        Self {
+            job,
+            now,
+            status: job.status.clone().unwrap_or_default(),
+        }
+    }
+
+    /// The new status if it says anything new, with the word for people in step.
+    pub(crate) fn changed(mut self) -> Option<JobStatus> {
+        let stored = self.job.status.as_ref();
+        let terminal = stored.is_some_and(|s| conditions::is_true(&s.conditions, FINISHED));
+        if !terminal {
+            self.status.observed_generation = self.job.metadata.generation;
+        }
+        self.status.state = Some(state_of(self.job, &self.status));
+        (stored != Some(&self.status)).then_some(self.status)
+    }
+
+    pub(crate) fn say(mut self, statement: Statement) -> Self {
+        conditions::state(
+            &mut self.status.conditions,
+            statement,
+            self.job.metadata.generation,
+            self.now,
+        );
+        self
+    }
+
+    pub(crate) fn accepted(
+        mut self,
+        class: ResolvedJobClass,
+        resources: ResourceRequirements,
+        correlation: Correlation,
+    ) -> Self {
+        let message = format!("accepted by JobClass {}", class.name);
+        self.status.resolved_job_class = Some(class);
+        self.status.resources = Some(resources);
+        self.status.correlation = Some(correlation);
+        self.say(Statement::holds(ACCEPTED, "Accepted", message))
+    }
+
+    pub(crate) fn attempted(mut self, attempt: Attempt, backend: BackendIdentity) -> Self {
+        let execution = self.execution();
+        execution.attempt = Some(attempt);
+        execution.backend = Some(backend);
+        self
+    }
+
+    /// After a proven refusal only.
+    pub(crate) fn attempt_cleared(mut self) -> Self {
+        let execution = self.execution();
+        execution.attempt = None;
+        execution.backend = None;
+        if *execution == Execution::default() {
+            self.status.execution = None;
+        }
+        self
+    }
+
+    pub(crate) fn recorded(mut self, name: ExecutionName, backend: BackendIdentity) -> Self {
+        let now = whole_seconds(self.now);
+        let message = format!("recorded as execution {}", name.id);
+        let execution = self.execution();
+        execution.id = Some(name.id);
+        execution.uid = name.uid;
+        execution.backend = Some(backend);
+        execution.start_requested_time = Some(now);
+        self.say(Statement::holds(SCHEDULED, "Scheduled", message))
+    }
+
+    pub(crate) fn node(mut self, node: Option<String>) -> Self {
+        if let Some(node) = node {
+            self.execution().node_name.get_or_insert(node);
+        }
+        self
+    }
+
+    pub(crate) fn started(mut self, at: Option<Timestamp>) -> Self {
+        let stored = self.status.conditions.as_slice();
+        if conditions::is_true(stored, STARTED) {
+            return self;
+        }
+        self.status
+            .start_time
+            .get_or_insert(whole_seconds(at.unwrap_or(self.now)));
+        self.say(Statement::holds(STARTED, "Started", "the command was started"))
+    }
+
+    pub(crate) fn stop_requested(mut self, reason: StopReason) -> Self {
+        let requested_time = whole_seconds(self.now);
+        self.execution().stop.get_or_insert(Stop {
+            reason,
+            requested_time,
+            delivered_time: None,
+        });
+        self
+    }
+
+    pub(crate) fn stop_delivered(mut self, at: Timestamp) -> Self {
+        if let Some(stop) = self.status.execution.as_mut().and_then(|e| e.stop.as_mut()) {
+            stop.delivered_time.get_or_insert(whole_seconds(at));
+        }
+        self
+    }
+
+    pub(crate) fn observable(self) -> Self {
+        if conditions::is_true(&self.status.conditions, RESULT_UNKNOWN) {
+            return self.say(Statement::fails(
+                RESULT_UNKNOWN,
+                "Observed",
+                "the backend shows the execution again",
+            ));
+        }
+        self
+    }
+
+    pub(crate) fn unobservable(self, why: Why) -> Self {
+        self.say(Statement::holds(RESULT_UNKNOWN, why.reason, why.message))
+    }
+
+    pub(crate) fn deletion_blocked(self, why: Why) -> Self {
+        self.say(Statement::holds(DELETION_BLOCKED, why.reason, why.message))
+    }
+
+    pub(crate) fn finished(mut self, result: JobResult) -> Self {
+        self.status.finish_time.get_or_insert(whole_seconds(self.now));
+        let word = match result.outcome {
+            Outcome::Succeeded => "Succeeded",
+            Outcome::Failed => "Failed",
+            Outcome::Cancelled => "Cancelled",
+        };
+        let mut message = result.reason.clone();
+        if let Some(code) = result.exit_code {
+            message.push_str(&format!(", exit code {code}"));
+        }
+        if let Some(text) = &result.message {
+            message.push_str(": ");
+            message.push_str(text);
+        }
+        self.status.result.get_or_insert(result);
+        self.observable().say(Statement::holds(FINISHED, word, message))
+    }
+
+    pub(crate) fn released(mut self) -> Self {
+        let now = whole_seconds(self.now);
+        self.execution().release_time.get_or_insert(now);
+        self
+    }
+
+    fn execution(&mut self) -> &mut Execution {
+        self.status.execution.get_or_insert_default()
+    }
+}
+
+/// The one word for people.
+fn state_of(job: &Job, status: &JobStatus) -> JobState {
+    let holds = |type_| conditions::is_true(&status.conditions, type_);
+    let execution = status.execution.as_ref();
+    if holds(FINISHED) {
+        return match status.result.as_ref().map(|r| r.outcome) {
+            Some(Outcome::Succeeded) => JobState::Succeeded,
+            Some(Outcome::Cancelled) => JobState::Cancelled,
+            Some(Outcome::Failed) | None => JobState::Failed,
+        };
+    }
+    if holds(RESULT_UNKNOWN) {
+        return JobState::Unknown;
+    }
+    if execution.is_some_and(|e| e.stop.is_some()) {
+        return JobState::Stopping;
+    }
+    if holds(STARTED) {
+        return JobState::Running;
+    }
+    if holds(SCHEDULED) {
+        return JobState::Starting;
+    }
+    if holds(ACCEPTED) {
+        return JobState::Waiting;
+    }
+    if job.spec.suspend == Some(true) {
+        return JobState::Suspended;
+    }
+    match conditions::find(&status.conditions, ACCEPTED) {
+        Some(c) if c.status == "False" => JobState::Rejected,
+        _ => JobState::Waiting,
+    }
+}
+
+/// Something worth telling, as a Kubernetes Event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tale {
+    /// Whether it is a Warning rather than Normal.
+    pub warning: bool,
+    /// The condition's reason.
+    pub reason: String,
+    /// The condition's message.
+    pub message: String,
+    /// What the controller was doing: the condition's type.
+    pub action: &'static str,
+}
+
+/// The Events of a status change: one for each condition that changed its status or reason. The same story
+/// is told whoever wrote it and however often it was decided.
+pub fn tales(old: Option<&JobStatus>, new: &JobStatus) -> Vec<Tale> {
+    let before = |type_| old.and_then(|s| conditions::find(&s.conditions, type_));
+    [
+        ACCEPTED,
+        SCHEDULED,
+        STARTED,
+        RESULT_UNKNOWN,
+        FINISHED,
+        DELETION_BLOCKED,
+    ]
+    .into_iter()
+    .filter_map(|type_| {
+        let c = conditions::find(&new.conditions, type_)?;
+        let same = before(type_).is_some_and(|b| b.status == c.status && b.reason == c.reason);
+        if same || c.status == "Unknown" {
+            return None;
+        }
+        let holds = c.status == "True";
+        let good = match type_ {
+            RESULT_UNKNOWN | DELETION_BLOCKED => !holds,
+            FINISHED => new.result.as_ref().is_some_and(|r| r.outcome != Outcome::Failed),
+            STARTED => holds || c.reason == conditions::PENDING,
+            _ => holds,
+        };
+        Some(Tale {
+            warning: !good,
+            reason: c.reason.clone(),
+            message: c.message.clone(),
+            action: type_,
+        })
+    })
+    .collect()
+}
