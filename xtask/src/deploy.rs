@@ -1,5 +1,181 @@
-#[derive(clap::Args)]
-pub(crate) struct Args {}
-pub(crate) fn run(_: &Args) -> anyhow::Result<std::process::ExitCode> {
-    anyhow::bail!("later")
+//! `cargo xtask deploy`: the charts of this checkout, installed with Helm.
+
+use crate::{
+    checkout, cluster, command,
+    image::{self, ADAPTERS, Adapter, Built},
+    programs::{self, Program},
+};
+use anyhow::{Context, Result, bail};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+/// Where everything is installed.
+pub(crate) const NAMESPACE: &str = "ayatori-system";
+const API_CHART: &str = "execution-api";
+
+#[derive(clap::Args, Default)]
+pub(crate) struct Args {
+    /// Install into the cluster of $KUBECONFIG. It must be able to pull the images, so say which:
+    /// `--set image.repository=… --set image.tag=…`.
+    #[arg(long)]
+    use_current_context: bool,
+    /// Do not build and load the adapters' images: they are there, under the names given by `--set`.
+    #[arg(long)]
+    skip_images: bool,
+    /// A value of the adapters' charts, as for Helm.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// A file of values of the adapters' charts.
+    #[arg(long, value_name = "FILE")]
+    values: Vec<PathBuf>,
+    /// A value of the execution-api chart.
+    #[arg(long, value_name = "KEY=VALUE")]
+    api_set: Vec<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let target = Target::choose(args)?;
+    let images = if args.use_current_context || args.skip_images {
+        Vec::new()
+    } else {
+        image::build(&image::Args::for_local_cluster())?
+    };
+    target.install(API_CHART, &set(&args.api_set))?;
+    for adapter in &ADAPTERS {
+        let image = images
+            .iter()
+            .find(|built| built.adapter.package == adapter.package);
+        target.install(adapter.chart, &values(image, adapter, args))?;
+    }
+    target.show()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The values of an adapter's chart; the caller's come last and win.
+fn values(image: Option<&Built>, adapter: &Adapter, args: &Args) -> Vec<String> {
+    let mut values = match image {
+        Some(built) => set(&[
+            format!("image.repository=localhost/{}", adapter.package),
+            // In quotes a tag of digits alone would stay a string; --set-string is Helm's way.
+            "image.pullPolicy=Never".into(),
+        ])
+        .into_iter()
+        .chain([format!("--set-string=image.tag={}", built.content_tag)])
+        .collect(),
+        None => Vec::new(),
+    };
+    values.extend(
+        args.values
+            .iter()
+            .map(|file| format!("--values={}", file.display())),
+    );
+    values.extend(set(&args.set));
+    values
+}
+
+fn set(values: &[String]) -> Vec<String> {
+    values.iter().map(|value| format!("--set={value}")).collect()
+}
+
+/// The cluster that is installed into.
+struct Target {
+    kubeconfig: PathBuf,
+    helm: PathBuf,
+    kubectl: PathBuf,
+}
+
+impl Target {
+    fn choose(args: &Args) -> Result<Target> {
+        let kubeconfig = if args.use_current_context {
+            std::env::var_os("KUBECONFIG")
+                .map(PathBuf::from)
+                .context("--use-current-context needs $KUBECONFIG")?
+        } else {
+            cluster::ours()?.kubeconfig()
+        };
+        let (helm, kubectl) = (programs::path(Program::Helm)?, programs::path(Program::Kubectl)?);
+        Ok(Target {
+            kubeconfig,
+            helm,
+            kubectl,
+        })
+    }
+
+    fn run(&self, program: &PathBuf, arguments: &[&str]) -> Result<String> {
+        command::output(
+            Command::new(program)
+                .env("KUBECONFIG", &self.kubeconfig)
+                .args(arguments),
+        )
+    }
+
+    /// Installs or upgrades a chart and waits until it is rolled out.
+    fn install(&self, chart: &str, values: &[String]) -> Result<()> {
+        let folder = checkout::root().join("charts").join(chart).display().to_string();
+        let mut arguments = vec!["upgrade", "--install", chart, &folder, "--namespace", NAMESPACE];
+        arguments.extend(["--create-namespace", "--wait", "--timeout=3m"]);
+        arguments.extend(values.iter().map(String::as_str));
+        eprintln!("installing {chart} …");
+        if let Err(error) = self.run(&self.helm, &arguments) {
+            let pods = self
+                .run(&self.kubectl, &["--namespace", NAMESPACE, "get", "pods"])
+                .unwrap_or_default();
+            let events = self
+                .run(
+                    &self.kubectl,
+                    &[
+                        "--namespace",
+                        NAMESPACE,
+                        "get",
+                        "events",
+                        "--sort-by=.lastTimestamp",
+                    ],
+                )
+                .unwrap_or_default();
+            bail!("{error:#}\n{pods}\n{events}");
+        }
+        Ok(())
+    }
+
+    fn show(&self) -> Result<()> {
+        print!("{}", self.run(&self.helm, &["list", "--namespace", NAMESPACE])?);
+        print!(
+            "{}",
+            self.run(
+                &self.kubectl,
+                &["--namespace", NAMESPACE, "get", "deployments,pods"]
+            )?
+        );
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_callers_values_come_after_the_images() {
+        let adapter = ADAPTERS.first().unwrap();
+        let built = Built {
+            adapter,
+            content_tag: "0123456789ab".into(),
+        };
+        let args = Args {
+            set: vec!["replicaCount=2".into()],
+            ..Args::default()
+        };
+        let values = values(Some(&built), adapter, &args);
+        assert!(
+            values.contains(&"--set-string=image.tag=0123456789ab".to_owned()),
+            "{values:?}"
+        );
+        assert_eq!(values.last().unwrap(), "--set=replicaCount=2");
+    }
+
+    #[test]
+    fn without_a_built_image_the_chart_decides() {
+        let adapter = ADAPTERS.first().unwrap();
+        assert!(values(None, adapter, &Args::default()).is_empty());
+    }
 }

@@ -1,5 +1,179 @@
+//! `cargo xtask image`: the adapters as OCI images, made without a container engine.
+//!
+//! An image holds the binary, the shared libraries it names, and a user: no shell, no package manager. It
+//! runs as 65532 on a read-only root file system.
+
+use crate::{
+    archive::{Defaults, Image, Layer},
+    checkout, cluster, command,
+};
+use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+/// An adapter: the package of its binary, which also names the image, and its chart.
+pub(crate) struct Adapter {
+    pub(crate) package: &'static str,
+    pub(crate) chart: &'static str,
+}
+
+/// All of them.
+pub(crate) const ADAPTERS: [Adapter; 1] = [Adapter {
+    package: "ayatori-kubernetes-adapter",
+    chart: "kubernetes-adapter",
+}];
+
+/// Debian's number for nobody in particular, as distroless images use it.
+const USER: &str = "65532:65532";
+const PASSWD: &str = "nonroot:x:65532:65532:nonroot:/:/sbin/nologin\n";
+const GROUP: &str = "nonroot:x:65532:\n";
+/// How glibc looks names up: without this file it would not ask DNS.
+const NSSWITCH: &str = "hosts: files dns\n";
+
 #[derive(clap::Args)]
-pub(crate) struct Args {}
-pub(crate) fn run(_: &Args) -> anyhow::Result<std::process::ExitCode> {
-    anyhow::bail!("later")
+pub(crate) struct Args {
+    /// Cargo's profile: `image` builds in a fraction of the time, `release` is what is published.
+    #[arg(long, default_value = "image")]
+    profile: String,
+    /// Features of the adapters to build in, as for cargo.
+    #[arg(long)]
+    features: Option<String>,
+    /// The images' tag; each also gets one that changes with its content alone.
+    #[arg(long, default_value = "dev")]
+    tag: String,
+    /// Load the images into the running local cluster.
+    #[arg(long)]
+    load: bool,
+}
+
+impl Args {
+    /// What `deploy` and the tests install.
+    pub(crate) fn for_local_cluster() -> Args {
+        Args {
+            profile: "image".into(),
+            features: None,
+            tag: "dev".into(),
+            load: true,
+        }
+    }
+}
+
+/// An image whose archive was written.
+pub(crate) struct Built {
+    pub(crate) adapter: &'static Adapter,
+    /// Changes with the content alone, so a Deployment rolls out exactly when something changed.
+    pub(crate) content_tag: String,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    for built in build(args)? {
+        println!("localhost/{}:{}", built.adapter.package, built.content_tag);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Builds every adapter and writes its archive.
+pub(crate) fn build(args: &Args) -> Result<Vec<Built>> {
+    compile(args)?;
+    ADAPTERS.iter().map(|adapter| archive(adapter, args)).collect()
+}
+
+fn compile(args: &Args) -> Result<()> {
+    let mut cargo = Command::new("cargo");
+    cargo
+        .current_dir(checkout::root())
+        .args(["build", "--profile", &args.profile]);
+    cargo.arg("--target-dir").arg(checkout::target());
+    for adapter in &ADAPTERS {
+        cargo.args(["--package", adapter.package]);
+    }
+    if let Some(features) = &args.features {
+        cargo.args(["--features", features]);
+    }
+    command::run(&mut cargo)
+}
+
+fn archive(adapter: &'static Adapter, args: &Args) -> Result<Built> {
+    let package = adapter.package;
+    let folder = if args.profile == "dev" {
+        "debug"
+    } else {
+        &args.profile
+    };
+    let image = image(package, &checkout::target().join(folder).join(package))?;
+    let content_tag = image.content_tag();
+    let archive = checkout::images().join(match args.tag.as_str() {
+        "dev" => format!("{package}.tar"),
+        tag => format!("{package}-{tag}.tar"),
+    });
+    let names = [&args.tag, &content_tag].map(|tag| format!("localhost/{package}:{tag}"));
+    image.write(&archive, &names)?;
+    eprintln!(
+        "{} ({} MiB): {}",
+        names.join(", "),
+        archive.metadata()?.len() >> 20,
+        archive.display()
+    );
+    if args.load {
+        cluster::load(&cluster::ours()?, &archive)?;
+    }
+    Ok(Built { adapter, content_tag })
+}
+
+fn image(package: &str, binary: &Path) -> Result<Image> {
+    let read = |path: &Path| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
+    let mut layer = Layer::default();
+    layer.file("etc/passwd", 0o644, PASSWD);
+    layer.file("etc/group", 0o644, GROUP);
+    layer.file("etc/nsswitch.conf", 0o644, NSSWITCH);
+    layer.file(&format!("usr/bin/{package}"), 0o755, read(binary)?);
+    for library in libraries(&command::output(Command::new("ldd").arg(binary))?) {
+        let inside = library
+            .strip_prefix("/")
+            .unwrap_or(&library)
+            .display()
+            .to_string();
+        layer.file(&inside, 0o755, read(&library)?);
+    }
+    let entrypoint = format!("/usr/bin/{package}");
+    Image::new(
+        &layer,
+        &Defaults {
+            user: USER,
+            entrypoint: &[&entrypoint],
+            ..Defaults::default()
+        },
+    )
+}
+
+/// The files that `ldd` names: the libraries and the loader. The kernel's own (`linux-vdso`) has no file.
+fn libraries(ldd: &str) -> Vec<PathBuf> {
+    ldd.lines()
+        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')))
+        .map(PathBuf::from)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn libraries_and_loader_are_read_from_what_ldd_says() {
+        let said = "\tlinux-vdso.so.1 (0x00007ffd)\n\
+                    \tlibgcc_s.so.1 => /lib/x86_64-linux-gnu/libgcc_s.so.1 (0x00007f)\n\
+                    \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f)\n\
+                    \t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n";
+        let expected = [
+            "/lib/x86_64-linux-gnu/libgcc_s.so.1",
+            "/lib/x86_64-linux-gnu/libc.so.6",
+            "/lib64/ld-linux-x86-64.so.2",
+        ];
+        assert_eq!(libraries(said), expected.map(PathBuf::from));
+    }
+
+    #[test]
+    fn a_static_binary_needs_no_library() {
+        assert!(libraries("\tstatically linked\n").is_empty());
+    }
 }

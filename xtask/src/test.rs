@@ -1,5 +1,248 @@
+//! `cargo xtask test`: every test, from the least powerful up, and one summary at the very end.
+
+use crate::{
+    checkout, cluster, deploy,
+    programs::{self, Program},
+};
+use anyhow::{Context, Result, bail};
+use std::io::{BufRead, BufReader};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+/// What is tested without a cluster.
+const PACKAGES: [&str; 4] = [
+    "ayatori-core",
+    "ayatori-controller",
+    "ayatori-kubernetes-adapter",
+    "xtask",
+];
+
 #[derive(clap::Args)]
-pub(crate) struct Args {}
-pub(crate) fn run(_: &Args) -> anyhow::Result<std::process::ExitCode> {
-    anyhow::bail!("later")
+pub(crate) struct Args {
+    /// The soak tests too: long waits, long fuzzing (sets AYATORI_TEST_ALL=1).
+    #[arg(long)]
+    all: bool,
+    /// Leave the cluster running, also if this command has started it.
+    #[arg(long)]
+    keep_cluster: bool,
+    /// Only tests whose name contains this.
+    filter: Option<String>,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    // Before cargo may replace the file this process was started from.
+    let xtask = std::env::current_exe().context("cannot tell where xtask lies")?;
+    let mut summary = Summary::default();
+    summary.tests("unit and conformance", || cargo_test(args, &PACKAGES, &[]));
+
+    let mut was = cluster::Was::Running;
+    let ready = summary.step("cluster up", || {
+        was = cluster::up(cluster::Mode::Full)?;
+        Ok(())
+    }) && summary.step("images and charts", || {
+        deploy::run(&deploy::Args::default()).map(drop)
+    });
+    if ready {
+        let environment = [
+            ("KUBECONFIG", cluster::kubeconfig()),
+            ("AYATORI_KUBECTL", programs::path(Program::Kubectl)?),
+            ("AYATORI_HELM", programs::path(Program::Helm)?),
+            ("AYATORI_XTASK", xtask),
+            ("AYATORI_CLUSTER", checkout::cluster_state()),
+        ]
+        .map(|(name, path)| (name, path.display().to_string()));
+        summary.tests("end to end", || cargo_test(args, &["ayatori-e2e"], &environment));
+    } else {
+        summary.step("end to end", || bail!("impossible without the steps before"));
+    }
+    if was == cluster::Was::Absent && !args.keep_cluster {
+        summary.step("cluster down", cluster::down);
+    }
+    print!("{summary}");
+    Ok(if summary.failed() == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// Runs cargo's tests, showing what they print, and counts.
+fn cargo_test(args: &Args, packages: &[&str], environment: &[(&str, String)]) -> Result<Counts> {
+    let mut cargo = Command::new("cargo");
+    cargo
+        .current_dir(checkout::root())
+        .args(["test", "--no-fail-fast"]);
+    for package in packages {
+        cargo.args(["--package", package]);
+    }
+    cargo.args(&args.filter);
+    cargo.envs(environment.iter().map(|(name, value)| (name, value)));
+    if args.all {
+        cargo.env("AYATORI_TEST_ALL", "1");
+    }
+    let mut child = cargo
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot run cargo test")?;
+    let mut counts = Counts::default();
+    for line in child
+        .stdout
+        .take()
+        .map(BufReader::new)
+        .into_iter()
+        .flat_map(BufRead::lines)
+    {
+        let line = line?;
+        println!("{line}");
+        counts.add(&Counts::of_line(&line));
+    }
+    // A build that fails, or a test process that dies, has no result line to count.
+    if !child.wait()?.success() && counts.failed == 0 {
+        counts.failed = 1;
+    }
+    Ok(counts)
+}
+
+/// How many tests passed and failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    passed: u64,
+    failed: u64,
+}
+
+impl Counts {
+    fn add(&mut self, more: &Counts) {
+        self.passed += more.passed;
+        self.failed += more.failed;
+    }
+
+    /// Reads `test result: ok. 5 passed; 0 failed; …`; any other line counts nothing.
+    fn of_line(line: &str) -> Counts {
+        let Some(result) = line.strip_prefix("test result: ") else {
+            return Counts::default();
+        };
+        let count = |what: &str| {
+            let words: Vec<&str> = result.split([' ', ';']).collect();
+            let pair = words.windows(2).find(|pair| pair.last() == Some(&what));
+            pair.and_then(|pair| pair.first()?.parse().ok()).unwrap_or(0)
+        };
+        Counts {
+            passed: count("passed"),
+            failed: count("failed"),
+        }
+    }
+}
+
+/// What each stage came to.
+#[derive(Default)]
+struct Summary {
+    stages: Vec<Stage>,
+}
+
+struct Stage {
+    name: &'static str,
+    took: Duration,
+    outcome: Outcome,
+}
+
+enum Outcome {
+    Tests(Counts),
+    Done,
+    Broken,
+}
+
+impl Summary {
+    fn tests(&mut self, name: &'static str, run: impl FnOnce() -> Result<Counts>) {
+        self.stage(name, || run().map(Outcome::Tests));
+    }
+
+    /// A stage that is no test; says whether it succeeded.
+    fn step(&mut self, name: &'static str, run: impl FnOnce() -> Result<()>) -> bool {
+        self.stage(name, || run().map(|()| Outcome::Done))
+    }
+
+    fn stage(&mut self, name: &'static str, run: impl FnOnce() -> Result<Outcome>) -> bool {
+        println!("\n== {name}");
+        let begin = Instant::now();
+        let outcome = run().unwrap_or_else(|error| {
+            println!("error: {error:#}");
+            Outcome::Broken
+        });
+        let worked = !matches!(outcome, Outcome::Broken);
+        self.stages.push(Stage {
+            name,
+            took: begin.elapsed(),
+            outcome,
+        });
+        worked
+    }
+
+    fn counts(&self) -> Counts {
+        let mut sum = Counts::default();
+        for stage in &self.stages {
+            sum.add(&match stage.outcome {
+                Outcome::Tests(counts) => counts,
+                Outcome::Done => Counts::default(),
+                Outcome::Broken => Counts { passed: 0, failed: 1 },
+            });
+        }
+        sum
+    }
+
+    fn failed(&self) -> u64 {
+        self.counts().failed
+    }
+}
+
+impl std::fmt::Display for Summary {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(
+            to,
+            "\n{:22} {:>8} {:>8} {:>8}",
+            "STAGE", "SECONDS", "PASSED", "FAILED"
+        )?;
+        for Stage { name, took, outcome } in &self.stages {
+            let (passed, failed) = match outcome {
+                Outcome::Tests(counts) => (counts.passed.to_string(), counts.failed.to_string()),
+                Outcome::Done => ("done".into(), String::new()),
+                Outcome::Broken => (String::new(), "broken".into()),
+            };
+            let line = format!("{name:22} {:>8} {passed:>8} {failed:>8}", took.as_secs());
+            writeln!(to, "{}", line.trim_end())?;
+        }
+        let counts = self.counts();
+        writeln!(to, "\n{} passed, {} failed", counts.passed, counts.failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_read_from_the_result_line_alone() {
+        let line = "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 4 filtered out; finished in 0.01s";
+        assert_eq!(
+            Counts::of_line(line),
+            Counts {
+                passed: 12,
+                failed: 3
+            }
+        );
+        assert_eq!(
+            Counts::of_line("test 9 passed; 9 failed ... ok"),
+            Counts::default()
+        );
+    }
+
+    #[test]
+    fn the_last_line_is_the_plain_count_and_a_broken_stage_is_a_failure() {
+        let mut summary = Summary::default();
+        summary.tests("unit", || Ok(Counts { passed: 7, failed: 0 }));
+        summary.step("cluster up", || Ok(()));
+        summary.step("end to end", || bail!("no"));
+        assert_eq!(summary.to_string().lines().last(), Some("7 passed, 1 failed"));
+        assert_eq!(summary.failed(), 1);
+    }
 }

@@ -34,8 +34,7 @@ pub(crate) fn sweep(cluster: &Cluster) -> Result<()> {
     }
     processes.iter().try_for_each(Process::kill)?;
     if with_node {
-        remove_shim_sockets(cluster);
-        remove_network_results();
+        remove_shared_files(cluster);
         unmount_all(&cluster.description.state)?;
         remove_devices()?;
         remove_cgroups()?;
@@ -147,21 +146,21 @@ fn remove_cgroups() -> Result<()> {
     })
 }
 
-/// containerd puts the sockets of its shims into a folder that all containerds share; the bundles know theirs.
-fn remove_shim_sockets(cluster: &Cluster) {
-    let bundles = cluster.state("containerd/state/io.containerd.runtime.v2.task/k8s.io");
-    for bundle in std::fs::read_dir(bundles).into_iter().flatten().flatten() {
+/// Folders that every containerd shares hold the sockets of its shims and the CNI library's notes of what it
+/// gave to a pod. The bundles tell which are ours.
+fn remove_shared_files(cluster: &Cluster) {
+    let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let notes: Vec<_> = entries(Path::new("/var/lib/cni/results")).collect();
+    for bundle in entries(&cluster.state("containerd/state/io.containerd.runtime.v2.task/k8s.io")) {
         let address = std::fs::read_to_string(bundle.path().join("address")).unwrap_or_default();
         if let Some(socket) = address.trim().strip_prefix("unix://") {
             std::fs::remove_file(socket).ok();
         }
-    }
-}
-
-/// The CNI library notes what it gave to every pod in a folder that all networks share.
-fn remove_network_results() {
-    for note in std::fs::read_dir("/var/lib/cni/results").into_iter().flatten().flatten() {
-        if note.file_name().to_string_lossy().starts_with(node::POD_DEVICE) {
+        let pod = bundle.file_name().to_string_lossy().into_owned();
+        for note in notes
+            .iter()
+            .filter(|note| note.file_name().to_string_lossy().contains(&pod))
+        {
             std::fs::remove_file(note.path()).ok();
         }
     }

@@ -17,13 +17,13 @@ mod process;
 mod start;
 mod status;
 
-pub(crate) use description::Cluster;
+pub(crate) use description::{Cluster, Mode};
 pub(crate) use images::load;
-pub(crate) use start::up;
+pub(crate) use start::{Was, up};
 
 use crate::checkout;
 use anyhow::{Context, Result};
-use description::{Mode, other_on_this_machine};
+use description::other_on_this_machine;
 use parts::Part;
 use std::path::PathBuf;
 use std::process::ExitCode;
