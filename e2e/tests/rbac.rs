@@ -1,0 +1,285 @@
+//! Who may do what: the adapter's account, exactly and with reasons, and the roles for people.
+//!
+//! Needs the charts installed with their default values.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+use ayatori_e2e::accounts::{KUBERNETES_ADAPTER, SYSTEM_NAMESPACE, bind, client_as, rights};
+use ayatori_e2e::api;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::Api;
+use kube::api::PostParams;
+use serde::Deserialize;
+use serde_json::Value;
+
+const GOLDEN: &str = include_str!("../golden/kubernetes-adapter-rbac.txt");
+
+/// The adapter's rights, one a line: where, on what, which verbs.
+async fn adapters_rights() -> anyhow::Result<BTreeSet<String>> {
+    let adapter = client_as(KUBERNETES_ADAPTER).await?;
+    let everywhere = rights(&adapter, "default").await?;
+    let mut at_home = rights(&adapter, SYSTEM_NAMESPACE).await?;
+    at_home.retain(|what, verbs| everywhere.get(what) != Some(verbs));
+    Ok([("everywhere", everywhere), (SYSTEM_NAMESPACE, at_home)]
+        .into_iter()
+        .flat_map(|(place, rights)| {
+            rights.into_iter().map(move |(what, verbs)| {
+                format!(
+                    "{place} {what} {}",
+                    verbs.into_iter().collect::<Vec<_>>().join(",")
+                )
+            })
+        })
+        .collect())
+}
+
+/// The lines of the golden file, each with its reason.
+fn explained() -> anyhow::Result<BTreeMap<String, &'static str>> {
+    GOLDEN
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(|line| {
+            let (right, reason) = line
+                .split_once(" # ")
+                .with_context(|| format!("no reason is given for: {line}"))?;
+            Ok((
+                right.split_whitespace().collect::<Vec<_>>().join(" "),
+                reason.trim(),
+            ))
+        })
+        .collect()
+}
+
+#[tokio::test]
+async fn the_adapter_holds_exactly_the_rights_that_the_golden_file_explains() -> anyhow::Result<()> {
+    let held = adapters_rights().await?;
+    let explained = explained()?.into_keys().collect::<BTreeSet<_>>();
+    let lines = |rights: Vec<&String>| {
+        rights
+            .iter()
+            .map(|right| format!("\n  {right}"))
+            .collect::<String>()
+    };
+    let (unexplained, missing) = (
+        held.difference(&explained).collect::<Vec<_>>(),
+        explained.difference(&held).collect::<Vec<_>>(),
+    );
+    ensure!(
+        unexplained.is_empty() && missing.is_empty(),
+        "rights held and not explained:{}\nexplained and not held:{}",
+        lines(unexplained),
+        lines(missing)
+    );
+    Ok(())
+}
+
+#[tokio::test]
+async fn no_right_of_the_adapter_is_a_wildcard() -> anyhow::Result<()> {
+    // Paths of the API itself, which every account may discover, end in `/*`.
+    let of_objects = |right: &String| !right.contains(" /");
+    let wild: Vec<_> = adapters_rights()
+        .await?
+        .into_iter()
+        .filter(of_objects)
+        .filter(|r| r.contains('*'))
+        .collect();
+    ensure!(wild.is_empty(), "{wild:?}");
+    Ok(())
+}
+
+/// Every rule of the rendered chart that mentions Secrets: the role's namespace, and the verbs.
+fn secret_rules(values: &[&str]) -> anyhow::Result<Vec<(String, Vec<String>)>> {
+    let helm = std::env::var("AYATORI_HELM").unwrap_or_else(|_| "helm".to_owned());
+    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("../charts/kubernetes-adapter");
+    let rendered = Command::new(&helm)
+        .args(["template", "kubernetes-adapter", "--namespace", SYSTEM_NAMESPACE])
+        .arg(chart)
+        .args(values.iter().map(|value| format!("--set={value}")))
+        .output()
+        .with_context(|| format!("running {helm}; set AYATORI_HELM to where Helm is"))?;
+    ensure!(
+        rendered.status.success(),
+        "{}",
+        String::from_utf8_lossy(&rendered.stderr)
+    );
+    let rendered = String::from_utf8(rendered.stdout)?;
+    let mut rules = Vec::new();
+    for document in serde_yaml::Deserializer::from_str(&rendered) {
+        let object = Value::deserialize(document)?;
+        let namespace = object
+            .pointer("/metadata/namespace")
+            .and_then(Value::as_str)
+            .unwrap_or_default();
+        for rule in object
+            .get("rules")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+        {
+            let words = |field: &str| -> Vec<String> {
+                rule.get(field)
+                    .and_then(Value::as_array)
+                    .into_iter()
+                    .flatten()
+                    .filter_map(Value::as_str)
+                    .map(Into::into)
+                    .collect()
+            };
+            if words("resources")
+                .iter()
+                .any(|resource| resource == "secrets" || resource == "*")
+            {
+                rules.push((namespace.to_owned(), words("verbs")));
+            }
+        }
+    }
+    Ok(rules)
+}
+
+#[test]
+fn secrets_are_read_one_by_one_and_only_where_the_values_allow_it() -> anyhow::Result<()> {
+    let get = |namespace: &str| (namespace.to_owned(), vec!["get".to_owned()]);
+    for (values, expected) in [
+        (vec![], vec![get("")]),
+        (
+            vec!["secretChecks.namespaces={team-a,team-b}"],
+            vec![get("team-a"), get("team-b")],
+        ),
+        (vec!["secretChecks.enabled=false"], vec![]),
+        (
+            vec!["secretChecks.enabled=false", "secretChecks.namespaces={team-a}"],
+            vec![],
+        ),
+    ] {
+        let rules = secret_rules(&values)?;
+        ensure!(rules == expected, "with {values:?}: {rules:?}");
+    }
+    Ok(())
+}
+
+const GROUP: &str = "execution.ayatori.ddupan.top";
+
+/// What each role for people grants in a namespace it is bound in.
+#[tokio::test]
+async fn each_role_grants_what_it_says_and_nothing_else() -> anyhow::Result<()> {
+    const READ: &[&str] = &["get", "list", "watch"];
+    const WRITE: &[&str] = &["create", "update", "patch", "delete"];
+    const CHANGE: &[&str] = &["update", "patch"];
+    let rows: [(&str, &[&str], &str, bool); 13] = [
+        ("ayatori-job-user", READ, "jobs", true),
+        ("ayatori-job-user", WRITE, "jobs", true),
+        (
+            "ayatori-job-user",
+            &["deletecollection", "intervene"],
+            "jobs",
+            false,
+        ),
+        ("ayatori-job-user", CHANGE, "jobs/status", false),
+        ("ayatori-job-user", CHANGE, "jobs/finalizers", false),
+        ("ayatori-job-user", WRITE, "jobclasses", false),
+        ("ayatori-job-viewer", READ, "jobs", true),
+        ("ayatori-job-viewer", WRITE, "jobs", false),
+        ("ayatori-class-admin", WRITE, "jobclasses", true),
+        (
+            "ayatori-class-admin",
+            WRITE,
+            "kubernetesexecutionparameters",
+            true,
+        ),
+        (
+            "ayatori-class-admin",
+            WRITE,
+            "opensandboxexecutionparameters",
+            true,
+        ),
+        ("ayatori-class-admin", CHANGE, "jobclasses/status", false),
+        ("ayatori-class-admin", &["get", "create"], "jobs", false),
+    ];
+    api::in_namespace(async |run| {
+        let mut problems = Vec::new();
+        for (role, verbs, resource, expected) in rows {
+            let user = format!("{}-{role}", run.namespace);
+            bind(&run, &user, "ClusterRole", role).await?;
+            for verb in verbs {
+                // A binding takes effect a moment after it is stored; each role's first rows wait for it.
+                if expected {
+                    let what = format!("{role} may {verb} {resource}");
+                    api::eventually(&what, async || may(&run, &user, verb, resource).await).await?;
+                } else if may(&run, &user, verb, resource).await? {
+                    problems.push(format!("{role} may {verb} {resource}"));
+                }
+            }
+        }
+        ensure!(problems.is_empty(), "{}", problems.join("\n"));
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn everybody_signed_in_may_see_the_classes_on_offer_and_no_parameters() -> anyhow::Result<()> {
+    api::in_namespace(async |run| {
+        ensure!(
+            may(&run, "anybody", "list", "jobclasses").await?,
+            "jobclasses cannot be listed"
+        );
+        for resource in [
+            "kubernetesexecutionparameters",
+            "opensandboxexecutionparameters",
+            "jobs",
+        ] {
+            ensure!(
+                !may(&run, "anybody", "list", resource).await?,
+                "{resource} can be listed"
+            );
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn no_built_in_role_gains_anything_by_default() -> anyhow::Result<()> {
+    let roles: Api<ClusterRole> = Api::all(api::client().await?);
+    for name in ["admin", "edit", "view"] {
+        let rules = roles.get(name).await?.rules.unwrap_or_default();
+        ensure!(
+            !rules
+                .iter()
+                .any(|rule| rule.api_groups.iter().flatten().any(|g| g == GROUP)),
+            "{name} has rules for {GROUP}"
+        );
+    }
+    Ok(())
+}
+
+/// What the API server's authorizer says of a signed-in user, once it knows the binding.
+async fn may(run: &api::Run, user: &str, verb: &str, resource: &str) -> anyhow::Result<bool> {
+    let (resource, subresource) = resource
+        .split_once('/')
+        .map_or((resource, None), |(r, s)| (r, Some(s.to_owned())));
+    let review = SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: Some(user.to_owned()),
+            groups: Some(vec!["system:authenticated".to_owned()]),
+            resource_attributes: Some(ResourceAttributes {
+                group: Some(GROUP.to_owned()),
+                namespace: Some(run.namespace.clone()),
+                resource: Some(resource.to_owned()),
+                subresource,
+                verb: Some(verb.to_owned()),
+                ..ResourceAttributes::default()
+            }),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    };
+    let answer = Api::<SubjectAccessReview>::all(run.client.clone())
+        .create(&PostParams::default(), &review)
+        .await?;
+    Ok(answer.status.context("no answer to an access review")?.allowed)
+}
