@@ -1,9 +1,14 @@
 //! The `Job` resource: one execution of one command, with one result.
 
+// `KubeSchema` puts a copy of each struct, with its `pub`, into a function; columns share a type.
+#![allow(unreachable_pub, clippy::duplicated_attributes)]
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::format;
 use crate::resources::ResourceRequirements;
 
 /// What to run, once. Everything but `suspend`, `cancelRequested` and `ttlSecondsAfterFinished` is immutable.
@@ -19,6 +24,30 @@ use crate::resources::ResourceRequirements;
     category = "ayatori",
     namespaced,
     status = "JobStatus",
+    selectable = ".spec.jobClassName",
+    selectable = ".status.state",
+    printcolumn(name = "Class", type_ = "string", json_path = ".status.resolvedJobClass.name"),
+    printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
+    printcolumn(name = "Exit", type_ = "integer", json_path = ".status.result.exitCode"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.result.reason",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Controller",
+        type_ = "string",
+        json_path = ".status.resolvedJobClass.controllerName",
+        priority = 1
+    ),
+    printcolumn(
+        name = "Execution",
+        type_ = "string",
+        json_path = ".status.execution.id",
+        priority = 1
+    ),
     derive = "PartialEq",
     derive = "Default",
     doc = "A one-shot execution that runs exactly once on the backend its JobClass names and reports one final result."
@@ -29,34 +58,49 @@ pub struct JobSpec {
     /// `execution.ayatori.ddupan.top/default-job-class` decides, then the single class annotated as the
     /// global default. A class that does not exist or refuses the Job is reported, never replaced.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    #[x_kube(validation = format::object_name())]
     pub job_class_name: Option<String>,
 
-    /// Container image to run.
+    /// Container image to run, with tag or digest, for example `registry.example/team/app:1.2`.
+    #[schemars(length(max = 1024))]
+    #[x_kube(validation = format::image())]
     pub image: String,
 
     /// Entrypoint. When absent the image's own entrypoint runs, where the backend supports that.
     /// `$(NAME)` is replaced by the value of the environment variable NAME, `$$` by a single `$`.
+    /// `command`, `args` and the names and values of `env` hold at most 131072 characters together.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1024), inner(length(max = 65536)))]
     pub command: Vec<String>,
 
     /// Arguments to the entrypoint; expanded like `command`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 1024), inner(length(max = 65536)))]
     pub args: Vec<String>,
 
     /// Absolute directory in the container to run in. When absent, the image's own.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 4096))]
+    #[x_kube(validation = format::absolute_path())]
     pub working_dir: Option<String>,
 
-    /// Environment variables, unique by name. They take precedence over `envFrom`.
+    /// Environment variables, unique by name: at most 256, of at most 32768 characters each. They take
+    /// precedence over `envFrom`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 256))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub env: Vec<EnvVar>,
 
     /// Sources whose keys all become environment variables; later sources win over earlier ones.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
     pub env_from: Vec<EnvFromSource>,
 
     /// Secrets in the Job's namespace that hold credentials for the image's registry.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub image_pull_secrets: Vec<LocalObjectReference>,
 
     /// CPU and memory. What is left out is filled in from the class; `status.resources` shows the outcome.
@@ -64,23 +108,27 @@ pub struct JobSpec {
     pub resources: Option<ResourceRequirements>,
 
     /// Seconds from acceptance until the Job is stopped as DeadlineExceeded: waiting, starting and running
-    /// all count. No limit when absent.
+    /// all count. At least 1. No limit when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 2147483647))]
     pub active_deadline_seconds: Option<i32>,
 
     /// Seconds from creation within which the command must have started, else the Job ends as
-    /// StartingDeadlineExceeded. Also bounds a Job that no class accepts. No limit when absent.
+    /// StartingDeadlineExceeded. Also bounds a Job that no class accepts. At least 1. No limit when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 2147483647))]
     pub starting_deadline_seconds: Option<i32>,
 
-    /// Seconds a stopped process may take to end after TERM before it is killed. When absent, the backend's
-    /// own default. Refused with UnsupportedFeature where the backend has no graceful stop.
+    /// Seconds a stopped process may take to end after TERM before it is killed: 0 to 86400, one day. When
+    /// absent, the backend's own default. Refused with UnsupportedFeature where the backend has no graceful stop.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 86400))]
     pub termination_grace_period_seconds: Option<i32>,
 
     /// Seconds after `status.finishTime` until the Job is deleted. May be changed at any time. When absent,
     /// the Job is kept until somebody deletes it.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 2147483647))]
     pub ttl_seconds_after_finished: Option<i32>,
 
     /// While true, nothing is accepted or created. May go from true to false, never back.
@@ -95,17 +143,26 @@ pub struct JobSpec {
     /// `execution.ayatori.ddupan.top/job-controller`: the adapter of the class. Anything else: the adapters
     /// neither run, report on nor finish the Job; only its TTL still counts.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    #[x_kube(validation = format::controller_name())]
     pub managed_by: Option<String>,
 }
 
 /// One environment variable.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[x_kube(validation = (
+    "!(has(self.value) && has(self.valueFrom))",
+    "value and valueFrom exclude each other: keep one of them, or neither for an empty value"
+))]
 #[serde(rename_all = "camelCase")]
 pub struct EnvVar {
     /// Name of the variable: any printable ASCII but `=`.
+    #[schemars(length(max = 256))]
+    #[x_kube(validation = format::env_name())]
     pub name: String,
     /// Its value. `$(NAME)` refers to a variable defined before it; `$$` is a single `$`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 32768))]
     pub value: Option<String>,
     /// Where to take the value from. Not together with `value`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -114,6 +171,10 @@ pub struct EnvVar {
 
 /// Exactly one of its fields is set.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[x_kube(validation = (
+    "has(self.secretKeyRef) != has(self.configMapKeyRef)",
+    "exactly one source must be set: secretKeyRef or configMapKeyRef"
+))]
 #[serde(rename_all = "camelCase")]
 pub struct EnvVarSource {
     /// A key of a Secret in the Job's namespace.
@@ -129,8 +190,12 @@ pub struct EnvVarSource {
 #[serde(rename_all = "camelCase")]
 pub struct KeySelector {
     /// Name of the object.
+    #[schemars(length(max = 253))]
+    #[x_kube(validation = format::object_name())]
     pub name: String,
     /// Key in its data.
+    #[schemars(length(max = 253))]
+    #[x_kube(validation = format::data_key())]
     pub key: String,
     /// When true, a missing object or key leaves the variable unset. Otherwise the Job waits for it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -139,10 +204,16 @@ pub struct KeySelector {
 
 /// A Secret or ConfigMap all of whose keys become environment variables. Exactly one source is set.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[x_kube(validation = (
+    "has(self.secretRef) != has(self.configMapRef)",
+    "exactly one source must be set: secretRef or configMapRef"
+))]
 #[serde(rename_all = "camelCase")]
 pub struct EnvFromSource {
     /// Put in front of every key.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 256))]
+    #[x_kube(validation = format::env_prefix())]
     pub prefix: Option<String>,
     /// A Secret in the Job's namespace.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -157,6 +228,8 @@ pub struct EnvFromSource {
 #[serde(rename_all = "camelCase")]
 pub struct ObjectSelector {
     /// Name of the object.
+    #[schemars(length(max = 253))]
+    #[x_kube(validation = format::object_name())]
     pub name: String,
     /// When true, a missing object contributes nothing. Otherwise the Job waits for it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -168,6 +241,8 @@ pub struct ObjectSelector {
 #[serde(rename_all = "camelCase")]
 pub struct LocalObjectReference {
     /// Name of the object.
+    #[schemars(length(max = 253))]
+    #[x_kube(validation = format::object_name())]
     pub name: String,
 }
 
@@ -179,7 +254,11 @@ pub struct JobStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 
-    /// One word for people, derived from the conditions. Programs read the conditions.
+    /// One word for people, derived from the conditions; programs read the conditions. Suspended: held back by
+    /// `spec.suspend`. Rejected: no class accepts it as it is. Waiting: for a class, for its controller, or for
+    /// the backend. Starting: in the backend, the command has not started. Running. Stopping: a stop was
+    /// requested, the process may still run. Unknown: the backend cannot be observed. Succeeded: ended with exit
+    /// code 0. Failed: ended in any other way that nobody asked for. Cancelled: ended because somebody asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<JobState>,
 
@@ -215,11 +294,12 @@ pub struct JobStatus {
     /// ResultUnknown while the truth cannot be observed; DeletionBlocked while a deletion waits.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    #[schemars(length(max = 16))]
     pub conditions: Vec<Condition>,
 }
 
 /// One word for people.
-#[derive(KubeSchema, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum JobState {
     /// `spec.suspend` holds it back.
     Suspended,
@@ -248,10 +328,13 @@ pub enum JobState {
 #[serde(rename_all = "camelCase")]
 pub struct ResolvedJobClass {
     /// Name of the class.
+    #[schemars(length(min = 1, max = 63))]
     pub name: String,
     /// UID of the class. A class recreated under the same name is another class.
+    #[schemars(length(min = 1, max = 64))]
     pub uid: String,
     /// Controller that owns the Job from here on.
+    #[schemars(length(min = 1, max = 253))]
     pub controller_name: String,
     /// The class's parameters object.
     pub parameters_ref: ResolvedParametersReference,
@@ -262,12 +345,16 @@ pub struct ResolvedJobClass {
 #[serde(rename_all = "camelCase")]
 pub struct ResolvedParametersReference {
     /// API group of the parameters object.
+    #[schemars(length(min = 1, max = 253))]
     pub group: String,
     /// Kind of the parameters object.
+    #[schemars(length(min = 1, max = 63))]
     pub kind: String,
     /// Name of the parameters object.
+    #[schemars(length(min = 1, max = 253))]
     pub name: String,
     /// UID of the parameters object.
+    #[schemars(length(min = 1, max = 64))]
     pub uid: String,
 }
 
@@ -278,12 +365,15 @@ pub struct ResolvedParametersReference {
 pub struct Execution {
     /// The backend's name for the execution: UID of the batch/v1 Job, or id of the sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
     pub id: Option<String>,
     /// The one instance that may run the command: UID of the pod. Unset for backends without instances.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 64))]
     pub uid: Option<String>,
     /// Node the execution was placed on.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
     pub node_name: Option<String>,
     /// Which server the execution lives on.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -308,8 +398,10 @@ pub struct Execution {
 pub struct BackendIdentity {
     /// UID of the parameters object that named the server.
     #[serde(rename = "parametersUID")]
+    #[schemars(length(min = 1, max = 64))]
     pub parameters_uid: String,
     /// Hash of the server's endpoint; empty where the backend is this cluster.
+    #[schemars(length(max = 128))]
     pub endpoint_hash: String,
 }
 
@@ -318,6 +410,7 @@ pub struct BackendIdentity {
 #[serde(rename_all = "camelCase")]
 pub struct Attempt {
     /// Random id of the attempt, carried by the request.
+    #[schemars(length(min = 1, max = 63))]
     pub id: String,
     /// The request is not sent after this time.
     pub send_before: Time,
@@ -329,7 +422,9 @@ pub struct Attempt {
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Stop {
-    /// Why the Job is stopped; decides the result if the process ends because of it.
+    /// Why the Job is stopped; decides the result if the process ends because of it. CancelRequested:
+    /// `spec.cancelRequested`. DeadlineExceeded: `spec.activeDeadlineSeconds` passed. StartingDeadlineExceeded:
+    /// `spec.startingDeadlineSeconds` passed before the command ran. JobDeleted: the Job is being deleted.
     pub reason: StopReason,
     /// When the stop was decided.
     pub requested_time: Time,
@@ -339,7 +434,7 @@ pub struct Stop {
 }
 
 /// Why a Job is stopped.
-#[derive(KubeSchema, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum StopReason {
     /// `spec.cancelRequested`.
     CancelRequested,
@@ -352,7 +447,7 @@ pub enum StopReason {
 }
 
 /// How a Job ended.
-#[derive(KubeSchema, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Outcome {
     /// The process ended by itself with exit code 0.
     Succeeded,
@@ -366,9 +461,11 @@ pub enum Outcome {
 #[derive(KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct JobResult {
-    /// Succeeded, Failed or Cancelled.
+    /// Succeeded: the process ended by itself with exit code 0. Failed: any other end that nobody asked for.
+    /// Cancelled: the Job was stopped on request.
     pub outcome: Outcome,
     /// Stable word for the cause, such as Completed, NonZeroExit, OOMKilled or DeadlineExceeded.
+    #[schemars(length(min = 1, max = 128))]
     pub reason: String,
     /// Exit code of the command as the backend measured it. Absent when it was not measured.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -378,6 +475,7 @@ pub struct JobResult {
     pub signal: Option<i32>,
     /// For people: at most 1 KiB, never output of the command.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
     pub message: Option<String>,
 }
 
@@ -387,8 +485,10 @@ pub struct JobResult {
 pub struct Correlation {
     /// Label selector that matches what this Job, and no other, left in the log store.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 1024))]
     pub selector: Option<String>,
     /// Link into the log store, from the adapter's `--logs-url-template`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 4096))]
     pub url: Option<String>,
 }

@@ -5,10 +5,21 @@
 //! understands. Everything an adapter *decides* about these objects is a pure function in this crate: of what
 //! was read and of the time, with no IO, clock or randomness of its own.
 
+pub mod admission;
+pub mod class;
 pub mod conditions;
+pub mod crd;
+pub mod ending;
+pub mod execution;
+mod format;
 pub mod job;
 pub mod job_class;
+pub mod lifecycle;
 pub mod names;
+pub mod ownership;
 pub mod parameters;
 pub mod quantity;
+pub mod report;
 pub mod resources;
+pub mod stage;
+pub mod ttl;

@@ -1,12 +1,17 @@
 //! The parameters objects of the adapters: how each backend runs the Jobs of a class.
 
+// `KubeSchema` puts a copy of each struct, with its `pub`, into a function; columns share a type.
+#![allow(unreachable_pub, clippy::duplicated_attributes)]
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{PodSecurityContext, SecurityContext, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::format;
 use crate::resources::ResourceQuantities;
 
 /// How the Kubernetes adapter runs the Jobs of a class.
@@ -20,6 +25,13 @@ use crate::resources::ResourceQuantities;
     shortname = "kep",
     category = "ayatori",
     status = "ParametersStatus",
+    printcolumn(name = "RuntimeClass", type_ = "string", json_path = ".spec.runtimeClassName"),
+    printcolumn(
+        name = "ServiceAccount",
+        type_ = "string",
+        json_path = ".spec.serviceAccountName"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     derive = "PartialEq",
     derive = "Default",
     doc = "Parameters of JobClasses that run as native batch/v1 Jobs."
@@ -29,10 +41,14 @@ pub struct KubernetesExecutionParametersSpec {
     /// ServiceAccount the pods run as, provided under this name in every allowed namespace. Where it is
     /// missing the Job waits and says so; there is no fallback. Absent: the namespace's `default`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    #[x_kube(validation = format::object_name())]
     pub service_account_name: Option<String>,
 
     /// RuntimeClass of the pods. The class is not Ready while it does not exist.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    #[x_kube(validation = format::object_name())]
     pub runtime_class_name: Option<String>,
 
     /// Where the pods may be placed.
@@ -47,7 +63,8 @@ pub struct KubernetesExecutionParametersSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container_security_context: Option<SecurityContext>,
 
-    /// Always, IfNotPresent or Never. Absent: the kubelet's default for the image's tag.
+    /// When the kubelet pulls the image. Always: before every start. IfNotPresent: when the node does not have
+    /// it. Never: the node must have it. Absent: the kubelet's default for the image's tag.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<ImagePullPolicy>,
 }
@@ -58,14 +75,16 @@ pub struct KubernetesExecutionParametersSpec {
 pub struct Scheduling {
     /// Labels a node must carry.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schemars(extend("maxProperties" = 64))]
     pub node_selector: BTreeMap<String, String>,
     /// Taints the pods tolerate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
     pub tolerations: Vec<Toleration>,
 }
 
 /// When the kubelet pulls the image.
-#[derive(KubeSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ImagePullPolicy {
     /// Before every start.
     Always,
@@ -97,6 +116,10 @@ impl ImagePullPolicy {
     shortname = "osep",
     category = "ayatori",
     status = "ParametersStatus",
+    printcolumn(name = "Endpoint", type_ = "string", json_path = ".spec.endpoint"),
+    printcolumn(name = "Mode", type_ = "string", json_path = ".spec.commandMode"),
+    printcolumn(name = "Pool", type_ = "string", json_path = ".spec.poolRef"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     derive = "PartialEq",
     derive = "Default",
     doc = "Parameters of JobClasses that run in OpenSandbox sandboxes."
@@ -104,6 +127,8 @@ impl ImagePullPolicy {
 #[serde(rename_all = "camelCase")]
 pub struct OpenSandboxExecutionParametersSpec {
     /// Base URL of the OpenSandbox API: `https`, without credentials, query or fragment.
+    #[schemars(length(max = 2048))]
+    #[x_kube(validation = format::base_url())]
     pub endpoint: String,
 
     /// Key of a Secret that holds the API key.
@@ -112,10 +137,14 @@ pub struct OpenSandboxExecutionParametersSpec {
     /// PEM certificates of the authorities that may have signed the endpoint's certificate, in addition to
     /// the system's.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 262144))]
+    #[x_kube(validation = format::pem_certificates())]
     pub ca_bundle: Option<String>,
 
     /// Pool the sandboxes are taken from. Needs `commandMode: Execd` and `poolTemplate`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    #[x_kube(validation = format::object_name())]
     pub pool_ref: Option<String>,
 
     /// What every sandbox of the pool has. A Job is accepted only if it asks for exactly this.
@@ -151,10 +180,16 @@ pub struct OpenSandboxExecutionParametersSpec {
 #[serde(rename_all = "camelCase")]
 pub struct SecretKeyReference {
     /// Namespace of the Secret.
+    #[schemars(length(max = 63))]
+    #[x_kube(validation = format::namespace())]
     pub namespace: String,
     /// Name of the Secret.
+    #[schemars(length(max = 253))]
+    #[x_kube(validation = format::object_name())]
     pub name: String,
     /// Key in its data.
+    #[schemars(length(max = 253))]
+    #[x_kube(validation = format::data_key())]
     pub key: String,
 }
 
@@ -163,6 +198,8 @@ pub struct SecretKeyReference {
 #[serde(rename_all = "camelCase")]
 pub struct PoolTemplate {
     /// Image of the pool's sandboxes.
+    #[schemars(length(max = 1024))]
+    #[x_kube(validation = format::image())]
     pub image: String,
     /// Limits of the pool's sandboxes.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -170,7 +207,7 @@ pub struct PoolTemplate {
 }
 
 /// How the command gets into the sandbox.
-#[derive(KubeSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum CommandMode {
     /// As the sandbox's entrypoint.
     Entrypoint,
@@ -179,7 +216,7 @@ pub enum CommandMode {
 }
 
 /// What becomes of resource requests.
-#[derive(KubeSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(JsonSchema, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RequestMapping {
     /// They count only against the class.
     AdmissionOnly,
@@ -198,5 +235,6 @@ pub struct ParametersStatus {
     /// DeletionBlocked: the classes that keep a deleted object alive.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    #[schemars(length(max = 16))]
     pub conditions: Vec<Condition>,
 }
