@@ -19,8 +19,10 @@ use ayatori_core::job_class::JobClass;
 use ayatori_core::stage::{Accepted, Attempted, Closed, Departing, Recorded};
 use futures::Stream;
 use kube::Resource;
+use kube::core::ClusterResourceScope;
 use kube::runtime::reflector::ObjectRef;
-use serde::de::DeserializeOwned;
+
+use crate::status_writer::Located;
 
 /// A backend of Job executions, with the parameters kind its classes refer to.
 pub trait Backend: Send + Sync + 'static {
@@ -58,10 +60,18 @@ pub trait Backend: Send + Sync + 'static {
     fn survey(&self, job: Accepted<'_>) -> impl Future<Output = Result<Prospect, Why>> + Send;
 
     /// Creates an execution that is held before its command ([`Protocol::Hold`] only).
-    fn prepare(&self, job: Accepted<'_>, parameters: &Self::Parameters) -> impl Future<Output = Answer> + Send;
+    fn prepare(
+        &self,
+        job: Accepted<'_>,
+        parameters: &Self::Parameters,
+    ) -> impl Future<Output = Answer> + Send;
 
     /// Sends the one create request of the attempt, without any retry ([`Protocol::SingleShot`] only).
-    fn submit(&self, job: Attempted<'_>, parameters: &Self::Parameters) -> impl Future<Output = Submission> + Send;
+    fn submit(
+        &self,
+        job: Attempted<'_>,
+        parameters: &Self::Parameters,
+    ) -> impl Future<Output = Submission> + Send;
 
     /// Deletes an execution that came up after its fence ([`Protocol::SingleShot`] only).
     fn discard(&self, job: Attempted<'_>, name: &ExecutionName) -> impl Future<Output = Answer> + Send;
@@ -96,13 +106,7 @@ pub trait Backend: Send + Sync + 'static {
 
 /// A cluster-scoped parameters kind.
 pub trait Parameters:
-    Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>
-    + DeserializeOwned
-    + Clone
-    + std::fmt::Debug
-    + Send
-    + Sync
-    + 'static
+    Located + Resource<Scope = ClusterResourceScope> + Default + Send + Sync + 'static
 {
     /// Its status, if anything was written there.
     fn status(&self) -> Option<&ayatori_core::parameters::ParametersStatus>;

@@ -1,0 +1,332 @@
+//! An adapter's process from start to end: caches, leases, the three controllers, health, shutdown.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use ayatori_core::lifecycle::Settings;
+use futures::{FutureExt, StreamExt, stream};
+use kube::Client;
+use kube::runtime::applier;
+use kube::runtime::controller::{Action, Config};
+use kube::runtime::reflector::{ObjectRef, Store};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::Backend;
+use crate::backoff::Backoff;
+use crate::caches::{self, Caches, Queue, Queues};
+use crate::events;
+use crate::failure::WriteError;
+use crate::health::{self, Readiness};
+use crate::latest::Latest;
+use crate::lease::Candidate;
+use crate::reconcile_class::{self, ClassContext};
+use crate::reconcile_job::{self, Deputy, JobContext};
+use crate::status_writer::StatusWriter;
+use crate::telemetry::{self, LogFormat, Metrics};
+
+/// The Lease of whoever speaks for objects that nobody owns; one for all adapters.
+const UNOWNED_LEASE: &str = "unowned";
+/// How long a shutdown waits for what is under way.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What every adapter can be told on its command line.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Namespace of the adapter's Leases.
+    #[arg(long, env = "POD_NAMESPACE", default_value = "ayatori-system")]
+    pub namespace: String,
+
+    /// This replica's name in Leases and Events.
+    #[arg(long, env = "POD_NAME", default_value = "local")]
+    pub identity: String,
+
+    /// Address of /healthz, /readyz and /metrics.
+    #[arg(long, default_value = "0.0.0.0:8080")]
+    pub listen: SocketAddr,
+
+    /// How log lines look.
+    #[arg(long, value_enum, default_value = "json")]
+    pub log_format: LogFormat,
+
+    /// Which log lines are written: a level, or a list of target=level.
+    #[arg(long, default_value = "info")]
+    pub log_level: String,
+
+    /// Link into the log store for status.correlation.url; {namespace}, {name} and {uid} are filled in.
+    #[arg(long)]
+    pub logs_url_template: Option<String>,
+
+    /// How many Jobs are looked at at the same time.
+    #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..))]
+    pub workers: u16,
+}
+
+impl Options {
+    /// Starts logging as these options say.
+    pub fn init_logs(&self) -> anyhow::Result<()> {
+        telemetry::init_logs(self.log_format, &self.log_level)
+    }
+}
+
+/// Runs an adapter called `name` until it is told to stop, or an error. `make` is given the client to build
+/// the backend with. Logging is the caller's: see [`Options::init_logs`].
+pub async fn run<B>(
+    name: &'static str,
+    options: Options,
+    make: impl AsyncFnOnce(Client) -> anyhow::Result<B>,
+) -> anyhow::Result<()>
+where
+    B: Backend,
+{
+    let client = crate::client::connect().await?;
+    let backend = Arc::new(make(client.clone()).await?);
+    tracing::info!(
+        name,
+        version = env!("CARGO_PKG_VERSION"),
+        controller = backend.controller_name(),
+        "starting"
+    );
+
+    let metrics = Metrics::default();
+    let readiness = Readiness::default();
+    let mut tasks = JoinSet::new();
+    let serving = health::serve(options.listen, metrics.clone(), readiness.clone());
+    tasks.spawn(async move {
+        if let Err(error) = serving.await {
+            tracing::error!(error = format!("{error:#}"), "health");
+        }
+        "the health server"
+    });
+
+    let (caches, writers) = Caches::<B::Parameters>::new();
+    let caches = Arc::new(caches);
+    let (jobs, job_queue) = Queue::new();
+    let (classes, class_queue) = Queue::new();
+    let (parameters, parameters_queue) = Queue::new();
+    let queues = Arc::new(Queues {
+        jobs,
+        classes,
+        parameters,
+    });
+    let keeping = caches::keep::<B>(
+        client.clone(),
+        writers,
+        caches.clone(),
+        queues.clone(),
+        metrics.clone(),
+    );
+    tasks.spawn(keeping.map(|()| "the caches"));
+    tasks.spawn(wake_from_backend(backend.clone(), caches.clone(), queues.clone()));
+
+    let mut candidate = Candidate::new(client.clone(), &options.namespace, name, &options.identity);
+    let stop = CancellationToken::new();
+    let until_leading = async {
+        caches.filled().await?;
+        readiness.set();
+        candidate.acquire().await;
+        anyhow::Ok(())
+    };
+    tokio::select! {
+        result = until_leading => result?,
+        () = asked_to_stop() => return Ok(()),
+        ended = tasks.join_next() => bail!("{} ended", what_ended(ended)),
+    }
+    metrics.leads(name, true);
+
+    let (storyteller, telling) =
+        events::storyteller(client.clone(), name, &options.identity, metrics.clone());
+    tasks.spawn(telling.map(|()| "the storyteller"));
+    let writer = StatusWriter::new(client.clone(), name, candidate.leadership(), metrics.clone());
+    let mut second = Candidate::new(
+        client.clone(),
+        &options.namespace,
+        UNOWNED_LEASE,
+        &format!("{name}/{}", options.identity),
+    );
+    let deputy = Deputy {
+        leadership: second.leadership(),
+        writer: writer.under(second.leadership()),
+    };
+    {
+        let (caches, queues, metrics, stop) = (caches.clone(), queues.clone(), metrics.clone(), stop.clone());
+        tasks.spawn(async move {
+            while !stop.is_cancelled() {
+                tokio::select! {
+                    () = stop.cancelled() => break,
+                    () = second.acquire() => {}
+                }
+                metrics.leads(UNOWNED_LEASE, true);
+                caches.wake_all(&queues);
+                tokio::select! {
+                    () = stop.cancelled() => break,
+                    () = second.keep() => metrics.leads(UNOWNED_LEASE, false),
+                }
+            }
+            second.release().await;
+            "the second lease"
+        });
+    }
+
+    let jobs = Arc::new(JobContext {
+        backend: backend.clone(),
+        client: client.clone(),
+        caches: caches.clone(),
+        writer: writer.clone(),
+        deputy: deputy.clone(),
+        storyteller: storyteller.clone(),
+        settings: Settings {
+            logs_url_template: options.logs_url_template,
+            ..Settings::default()
+        },
+        metrics: metrics.clone(),
+        latest: Latest::default(),
+        backoff: Backoff::default(),
+    });
+    let classes = Arc::new(ClassContext {
+        backend,
+        client,
+        caches: caches.clone(),
+        writer,
+        deputy,
+        storyteller,
+        metrics: metrics.clone(),
+        latest: Latest::default(),
+        latest_parameters: Latest::default(),
+        backoff: Backoff::default(),
+    });
+    queues.jobs.open();
+    queues.classes.open();
+    queues.parameters.open();
+    caches.wake_all(&queues);
+    let few = 4;
+    tasks.spawn(control(
+        caches.jobs.clone(),
+        job_queue,
+        options.workers,
+        stop.clone(),
+        move |o| reconcile_job::reconcile(o, jobs.clone()).boxed(),
+    ));
+    let for_parameters = classes.clone();
+    tasks.spawn(control(
+        caches.classes.clone(),
+        class_queue,
+        few,
+        stop.clone(),
+        move |o| reconcile_class::reconcile(o, classes.clone()).boxed(),
+    ));
+    tasks.spawn(control(
+        caches.parameters.clone(),
+        parameters_queue,
+        few,
+        stop.clone(),
+        move |o| reconcile_class::reconcile_parameters(o, for_parameters.clone()).boxed(),
+    ));
+
+    tokio::select! {
+        () = asked_to_stop() => {}
+        () = candidate.keep() => {
+            metrics.leads(name, false);
+            bail!("the lease {name} was lost; another replica works now");
+        }
+        ended = tasks.join_next() => bail!("{} ended", what_ended(ended)),
+    }
+    tracing::info!("stopping");
+    stop.cancel();
+    // The controllers end by themselves once what is under way is done; the watches never do.
+    let finishing =
+        async { while !matches!(tasks.join_next().await, None | Some(Ok("the second lease"))) {} };
+    if tokio::time::timeout(GRACE, finishing).await.is_err() {
+        tracing::warn!("what was under way did not end in time; it is taken up again by the next leader");
+    }
+    candidate.release().await;
+    Ok(())
+}
+
+/// Feeds one controller from its queue until it is told to stop.
+async fn control<K, F>(
+    store: Store<K>,
+    queue: UnboundedReceiver<ObjectRef<K>>,
+    workers: u16,
+    stop: CancellationToken,
+    reconcile: F,
+) -> &'static str
+where
+    K: kube::Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
+    F: Fn(Arc<K>) -> futures::future::BoxFuture<'static, Result<Action, WriteError>> + Send + 'static,
+{
+    let queue = stream::unfold(queue, async |mut queue| {
+        queue
+            .recv()
+            .await
+            .map(|object| (Ok::<_, WriteError>(object), queue))
+    })
+    .take_until(stop.cancelled_owned());
+    let retry = |_: Arc<K>, _: &WriteError, _: Arc<()>| Action::requeue(Duration::from_secs(5));
+    applier(
+        move |object, _| reconcile(object),
+        retry,
+        Arc::new(()),
+        store,
+        Box::pin(queue),
+        Config::default().concurrency(workers),
+    )
+    .for_each(async |_| {})
+    .await;
+    "a controller"
+}
+
+/// Wakes the Jobs and classes of which something changed in the backend.
+async fn wake_from_backend<B: Backend>(
+    backend: Arc<B>,
+    caches: Arc<Caches<B::Parameters>>,
+    queues: Arc<Queues<B::Parameters>>,
+) -> &'static str {
+    let jobs = backend.changes().for_each(async |job| queues.jobs.push(job));
+    let classes = backend.class_changes().for_each(async |name| match name {
+        Some(name) => queues.classes.push(ObjectRef::new(&name)),
+        None => caches
+            .classes
+            .state()
+            .iter()
+            .for_each(|c| queues.classes.push(ObjectRef::from_obj(&**c))),
+    });
+    tokio::select! {
+        () = jobs => "the watch of the backend",
+        () = classes => "the watch of the backend's classes",
+    }
+}
+
+fn what_ended(ended: Option<Result<&'static str, tokio::task::JoinError>>) -> String {
+    match ended {
+        Some(Ok(name)) => name.to_owned(),
+        Some(Err(error)) => format!("a task panicked ({error}), so everything"),
+        None => "everything".to_owned(),
+    }
+}
+
+async fn asked_to_stop() {
+    let mut terminate = match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+        Ok(signal) => signal,
+        Err(error) => {
+            tracing::error!(%error, "SIGTERM cannot be handled");
+            return std::future::pending().await;
+        }
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+}
+
+/// Runs `main` of an adapter on a runtime of its own, and says on standard error why it ended.
+pub fn block_on(main: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("no runtime")?
+        .block_on(main)
+}

@@ -1,0 +1,66 @@
+//! How long to leave an object alone after it failed: per object, exponential, with jitter.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+const FIRST: Duration = Duration::from_millis(500);
+const LAST: Duration = Duration::from_secs(60);
+
+/// The failures of every object since its last success.
+#[derive(Debug)]
+pub struct Backoff<K> {
+    failures: Mutex<HashMap<K, u32>>,
+    jitter: RandomState,
+}
+
+impl<K> Default for Backoff<K> {
+    fn default() -> Self {
+        Self {
+            failures: Mutex::default(),
+            jitter: RandomState::new(),
+        }
+    }
+}
+
+impl<K: Eq + Hash + Clone> Backoff<K> {
+    /// One more failure: how long to wait, between half of the interval and all of it.
+    pub fn failed(&self, key: &K) -> Duration {
+        let failures = {
+            let mut all = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+            let failures = all.entry(key.clone()).or_default();
+            *failures = failures.saturating_add(1);
+            *failures
+        };
+        let interval = FIRST
+            .saturating_mul(1 << failures.saturating_sub(1).min(10))
+            .min(LAST);
+        let fraction = (self.jitter.hash_one((key, failures)) % 1000) as f64 / 1000.0;
+        interval.mul_f64(0.5 + fraction / 2.0)
+    }
+
+    /// A success: the next failure starts from the beginning.
+    pub fn succeeded(&self, key: &K) {
+        self.failures
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_that_keeps_failing_waits_longer_up_to_a_minute_and_others_do_not() {
+        let backoff = Backoff::default();
+        let waits: Vec<_> = (0..20).map(|_| backoff.failed(&"a")).collect();
+        assert!(waits[0] <= FIRST && waits[0] >= FIRST / 2);
+        assert!(waits[19] <= LAST && waits[19] >= LAST / 2);
+        assert!(backoff.failed(&"b") <= FIRST);
+        backoff.succeeded(&"a");
+        assert!(backoff.failed(&"a") <= FIRST);
+    }
+}

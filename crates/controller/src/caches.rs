@@ -1,0 +1,362 @@
+//! Local copies of what decisions are made on, and who is woken when they change.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use ayatori_core::conditions::{self, FINISHED, SCHEDULED};
+use ayatori_core::job::Job;
+use ayatori_core::job_class::JobClass;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::core::{DeserializeGuard, PartialObjectMeta};
+use kube::runtime::reflector::{ObjectRef, Store, store::Writer};
+use kube::runtime::watcher::{Event, watcher};
+use kube::runtime::{WatchStreamExt, reflector, watcher as watching};
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+
+use crate::backend::Backend;
+use crate::telemetry::Metrics;
+
+/// What one controller has to look at. Closed until this process leads.
+#[derive(Debug)]
+pub struct Queue<K: Resource<DynamicType = ()> + 'static> {
+    sender: mpsc::UnboundedSender<ObjectRef<K>>,
+    open: Arc<AtomicBool>,
+}
+
+impl<K: Resource<DynamicType = ()> + 'static> Clone for Queue<K> {
+    fn clone(&self) -> Self {
+        Self {
+            sender: self.sender.clone(),
+            open: self.open.clone(),
+        }
+    }
+}
+
+impl<K: Resource<DynamicType = ()> + 'static> Queue<K> {
+    /// A queue and what comes out of it.
+    pub fn new() -> (Self, mpsc::UnboundedReceiver<ObjectRef<K>>) {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        (
+            Self {
+                sender,
+                open: Arc::default(),
+            },
+            receiver,
+        )
+    }
+
+    /// Lets objects in from now on.
+    pub fn open(&self) {
+        self.open.store(true, Ordering::SeqCst);
+    }
+
+    /// Has this object looked at.
+    pub fn push(&self, object: ObjectRef<K>) {
+        if self.open.load(Ordering::SeqCst) {
+            // Fails only while the process ends.
+            let _ = self.sender.send(object);
+        }
+    }
+}
+
+/// Local copies of the project's objects and of namespaces.
+pub struct Caches<P: Resource<DynamicType = ()> + 'static> {
+    /// Jobs.
+    pub jobs: Store<Job>,
+    /// Classes.
+    pub classes: Store<JobClass>,
+    /// Parameters objects of this adapter's kind.
+    pub parameters: Store<P>,
+    /// Namespaces: labels and annotations.
+    pub namespaces: Store<PartialObjectMeta<Namespace>>,
+}
+
+/// The other ends of the caches.
+pub struct Writers<P: Resource<DynamicType = ()> + Clone + 'static> {
+    jobs: Writer<Job>,
+    classes: Writer<JobClass>,
+    parameters: Writer<P>,
+    namespaces: Writer<PartialObjectMeta<Namespace>>,
+}
+
+/// The queues of the three controllers.
+pub struct Queues<P: Resource<DynamicType = ()> + 'static> {
+    /// Jobs to look at.
+    pub jobs: Queue<Job>,
+    /// Classes to look at.
+    pub classes: Queue<JobClass>,
+    /// Parameters objects to look at.
+    pub parameters: Queue<P>,
+}
+
+impl<P: Resource<DynamicType = ()> + Clone + 'static> Caches<P> {
+    /// Empty caches and what fills them.
+    pub fn new() -> (Self, Writers<P>) {
+        let (jobs, w1) = reflector::store();
+        let (classes, w2) = reflector::store();
+        let (parameters, w3) = reflector::store();
+        let (namespaces, w4) = reflector::store();
+        (
+            Self {
+                jobs,
+                classes,
+                parameters,
+                namespaces,
+            },
+            Writers {
+                jobs: w1,
+                classes: w2,
+                parameters: w3,
+                namespaces: w4,
+            },
+        )
+    }
+
+    /// Returns once every cache has been filled.
+    pub async fn filled(&self) -> anyhow::Result<()> {
+        self.jobs.wait_until_ready().await?;
+        self.classes.wait_until_ready().await?;
+        self.parameters.wait_until_ready().await?;
+        self.namespaces.wait_until_ready().await?;
+        Ok(())
+    }
+
+    /// Wakes everything there is.
+    pub fn wake_all(&self, queues: &Queues<P>) {
+        for parameters in self.parameters.state() {
+            queues.parameters.push(ObjectRef::from_obj(&*parameters));
+        }
+        for class in self.classes.state() {
+            queues.classes.push(ObjectRef::from_obj(&*class));
+        }
+        for job in self.jobs.state() {
+            queues.jobs.push(ObjectRef::from_obj(&*job));
+        }
+    }
+}
+
+/// Keeps the caches up to date and wakes whoever waits for a change, for as long as the process lives.
+pub async fn keep<B: Backend>(
+    client: Client,
+    writers: Writers<B::Parameters>,
+    caches: Arc<Caches<B::Parameters>>,
+    queues: Arc<Queues<B::Parameters>>,
+    metrics: Metrics,
+) {
+    let jobs = mirror(
+        Api::<DeserializeGuard<Job>>::all(client.clone()),
+        writers.jobs,
+        &metrics,
+        |change| match change {
+            Change::Of(job) => {
+                queues.jobs.push(ObjectRef::from_obj(job));
+                wake_class_of(job, &caches, &queues);
+            }
+            Change::Everything => caches.wake_all(&queues),
+        },
+    );
+    let classes = mirror(
+        Api::<DeserializeGuard<JobClass>>::all(client.clone()),
+        writers.classes,
+        &metrics,
+        |change| match change {
+            Change::Of(class) => {
+                queues.classes.push(ObjectRef::from_obj(class));
+                wake_jobs_of(class, &caches, &queues);
+                let parameters = &class.spec.parameters_ref.name;
+                queues.parameters.push(ObjectRef::new(parameters));
+            }
+            Change::Everything => caches.wake_all(&queues),
+        },
+    );
+    let parameters = mirror(
+        Api::<DeserializeGuard<B::Parameters>>::all(client.clone()),
+        writers.parameters,
+        &metrics,
+        |change| match change {
+            Change::Of(parameters) => {
+                queues.parameters.push(ObjectRef::from_obj(parameters));
+                let name = parameters.name_any();
+                for class in caches
+                    .classes
+                    .state()
+                    .iter()
+                    .filter(|c| c.spec.parameters_ref.name == name)
+                {
+                    queues.classes.push(ObjectRef::from_obj(&**class));
+                }
+            }
+            Change::Everything => caches.wake_all(&queues),
+        },
+    );
+    let namespaces = mirror(
+        Api::<DeserializeGuard<PartialObjectMeta<Namespace>>>::all(client),
+        writers.namespaces,
+        &metrics,
+        |change| match change {
+            Change::Of(namespace) => {
+                let name = namespace.name_any();
+                for job in caches
+                    .jobs
+                    .state()
+                    .iter()
+                    .filter(|j| j.namespace().as_deref() == Some(&name) && !is_accepted(j))
+                {
+                    queues.jobs.push(ObjectRef::from_obj(&**job));
+                }
+            }
+            Change::Everything => caches.wake_all(&queues),
+        },
+    );
+    futures::join!(jobs, classes, parameters, namespaces);
+}
+
+/// The class of a Job may be free to go, if it is being deleted.
+fn wake_class_of<P: Resource<DynamicType = ()> + Clone + 'static>(
+    job: &Job,
+    caches: &Caches<P>,
+    queues: &Queues<P>,
+) {
+    let Some(resolved) = job.status.as_ref().and_then(|s| s.resolved_job_class.as_ref()) else {
+        return;
+    };
+    let class = ObjectRef::<JobClass>::new(&resolved.name);
+    if caches
+        .classes
+        .get(&class)
+        .is_some_and(|c| c.metadata.deletion_timestamp.is_some())
+    {
+        queues.classes.push(class);
+    }
+}
+
+/// Every Job that no class has accepted may choose differently now, and those the class accepted may start.
+fn wake_jobs_of<P: Resource<DynamicType = ()> + Clone + 'static>(
+    class: &JobClass,
+    caches: &Caches<P>,
+    queues: &Queues<P>,
+) {
+    for job in caches.jobs.state() {
+        let waits = match job
+            .status
+            .as_ref()
+            .and_then(|s| s.resolved_job_class.as_ref().map(|c| (s, c)))
+        {
+            None => true,
+            Some((status, resolved)) => {
+                Some(&resolved.uid) == class.metadata.uid.as_ref()
+                    && !conditions::is_true(&status.conditions, SCHEDULED)
+                    && !conditions::is_true(&status.conditions, FINISHED)
+            }
+        };
+        if waits {
+            queues.jobs.push(ObjectRef::from_obj(&*job));
+        }
+    }
+}
+
+fn is_accepted(job: &Job) -> bool {
+    job.status
+        .as_ref()
+        .is_some_and(|s| s.resolved_job_class.is_some())
+}
+
+/// What a watch told.
+pub enum Change<'a, K> {
+    /// This object appeared, changed or went.
+    Of(&'a K),
+    /// The whole list was read again.
+    Everything,
+}
+
+/// Fills one cache from a watch, and tells of every change after the cache shows it. An object that cannot be
+/// decoded is left out, with a warning, and stops no other.
+async fn mirror<K>(
+    api: Api<DeserializeGuard<K>>,
+    mut writer: Writer<K>,
+    metrics: &Metrics,
+    mut tell: impl FnMut(Change<'_, K>),
+) where
+    K: Resource<DynamicType = ()> + Default + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let mut events = watcher(api, watching::Config::default())
+        .default_backoff()
+        .boxed();
+    while let Some(event) = events.next().await {
+        let event = match event {
+            Ok(event) => event,
+            Err(error) => {
+                tracing::warn!(kind = %K::kind(&()), error = %watch_error(&error), "a watch failed and is started again");
+                continue;
+            }
+        };
+        let Some(event) = decoded(event, metrics) else {
+            continue;
+        };
+        writer.apply_watcher_event(&event);
+        match &event {
+            Event::Apply(object) | Event::Delete(object) => tell(Change::Of(object)),
+            Event::InitDone => tell(Change::Everything),
+            Event::Init | Event::InitApply(_) => {}
+        }
+    }
+}
+
+fn watch_error(error: &watching::Error) -> String {
+    use std::error::Error as _;
+    let cause = error.source().and_then(|e| e.downcast_ref::<kube::Error>());
+    cause.map_or_else(
+        || ayatori_core::conditions::clean(&error.to_string(), 300),
+        crate::failure::brief,
+    )
+}
+
+fn decoded<K>(event: Event<DeserializeGuard<K>>, metrics: &Metrics) -> Option<Event<K>>
+where
+    K: Resource<DynamicType = ()> + Default,
+{
+    let fits = |guard: DeserializeGuard<K>| match guard.0 {
+        Ok(mut object) => {
+            trim(&mut object);
+            Ok(object)
+        }
+        Err(invalid) => {
+            let kind = K::kind(&());
+            tracing::warn!(
+                %kind,
+                namespace = invalid.metadata.namespace.as_deref().unwrap_or_default(),
+                name = invalid.metadata.name.as_deref().unwrap_or_default(),
+                "an object cannot be decoded by this version and is ignored until it changes"
+            );
+            metrics.undecodable(&kind);
+            let mut bare = K::default();
+            *bare.meta_mut() = invalid.metadata;
+            Err(bare)
+        }
+    };
+    Some(match event {
+        Event::Init => Event::Init,
+        Event::InitDone => Event::InitDone,
+        Event::InitApply(guard) => Event::InitApply(fits(guard).ok()?),
+        Event::Apply(guard) => match fits(guard) {
+            Ok(object) => Event::Apply(object),
+            Err(bare) => Event::Delete(bare),
+        },
+        Event::Delete(guard) => match fits(guard) {
+            Ok(object) | Err(object) => Event::Delete(object),
+        },
+    })
+}
+
+/// Drops what no decision reads.
+fn trim<K: Resource>(object: &mut K) {
+    let metadata = object.meta_mut();
+    metadata.managed_fields = None;
+    if let Some(annotations) = &mut metadata.annotations {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+}

@@ -1,0 +1,94 @@
+//! Errors of the API server, sorted by what to do about them. Their bodies may echo the object, so only the
+//! code, the reason word and a cut message go on.
+
+use ayatori_core::conditions::clean;
+use kube::Error;
+
+/// How much of an API server's message is kept.
+const EXCERPT: usize = 300;
+
+/// Why a write did not happen.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The object has changed or is gone: what was decided on is old. Decide again.
+    #[error("the object has changed since it was read")]
+    Stale,
+    /// This process may not write any more.
+    #[error("the lease is not held any more")]
+    NotLeading,
+    /// The API server refused it or could not be reached.
+    #[error("{operation}: {excerpt}")]
+    Api {
+        /// What was attempted.
+        operation: &'static str,
+        /// Code, reason and a cut message.
+        excerpt: String,
+        /// Stable word for metrics.
+        reason: &'static str,
+    },
+}
+
+impl WriteError {
+    /// Sorts an error of the client.
+    pub fn of(operation: &'static str, error: &Error) -> Self {
+        match error {
+            Error::Api(status) if status.is_conflict() || status.is_not_found() => WriteError::Stale,
+            other => WriteError::Api {
+                operation,
+                excerpt: brief(other),
+                reason: reason(other),
+            },
+        }
+    }
+
+    /// Stable word for metrics.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            WriteError::Stale => "Stale",
+            WriteError::NotLeading => "NotLeading",
+            WriteError::Api { reason, .. } => reason,
+        }
+    }
+}
+
+/// The error in a few words, without the body it came with.
+pub fn brief(error: &Error) -> String {
+    match error {
+        Error::Api(status) => {
+            format!(
+                "{} {}: {}",
+                status.code,
+                status.reason,
+                clean(&status.message, EXCERPT)
+            )
+        }
+        other => clean(&root_cause(other), EXCERPT),
+    }
+}
+
+fn root_cause(error: &dyn std::error::Error) -> String {
+    let mut words = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let text = cause.to_string();
+        if !words.contains(&text) {
+            words = format!("{words}: {text}");
+        }
+        source = cause.source();
+    }
+    words
+}
+
+fn reason(error: &Error) -> &'static str {
+    match error {
+        Error::Api(status) => match status.code {
+            401 => "Unauthorized",
+            403 => "Forbidden",
+            422 => "Invalid",
+            429 => "TooManyRequests",
+            500..=599 => "ServerError",
+            _ => "ApiError",
+        },
+        _ => "Unreachable",
+    }
+}

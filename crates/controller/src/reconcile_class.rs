@@ -1,0 +1,337 @@
+//! The loops of classes and of parameters objects.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ayatori_core::class::{self, Facts, Parameters as Known, ParametersStep, Step, carries};
+use ayatori_core::execution::Why;
+use ayatori_core::job::Job;
+use ayatori_core::job_class::JobClass;
+use ayatori_core::names::{CLASS_FINALIZER, PARAMETERS_FINALIZER};
+use ayatori_core::ownership;
+use ayatori_core::report::Tale;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::ListParams;
+use kube::core::DeserializeGuard;
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
+use kube::{Api, Client, Resource, ResourceExt};
+
+use crate::backend::{Backend, Parameters};
+use crate::backoff::Backoff;
+use crate::caches::Caches;
+use crate::events::Storyteller;
+use crate::failure::WriteError;
+use crate::latest::Latest;
+use crate::reconcile_job::Deputy;
+use crate::status_writer::StatusWriter;
+use crate::telemetry::Metrics;
+
+/// How often the backend of a class is probed.
+const PROBE: Duration = Duration::from_secs(30);
+/// How long a probe may take.
+const PROBE_LIMIT: Duration = Duration::from_secs(15);
+/// How often a blocked deletion is looked at again, beside the changes that wake it.
+const BLOCKED: Duration = Duration::from_secs(10);
+/// How long to wait before deciding again on what turned out to be old.
+const STALE: Duration = Duration::from_secs(1);
+/// More steps than any pass takes.
+const STEPS: usize = 10;
+/// How many objects one LIST page holds.
+const PAGE: u32 = 500;
+
+/// Everything the loops of classes and parameters need.
+pub struct ClassContext<B: Backend> {
+    /// The backend.
+    pub backend: Arc<B>,
+    /// For live reads.
+    pub client: Client,
+    /// Local copies.
+    pub caches: Arc<Caches<B::Parameters>>,
+    /// For writes to classes this controller owns.
+    pub writer: StatusWriter,
+    /// For writes to classes nobody owns.
+    pub deputy: Deputy,
+    /// Events.
+    pub storyteller: Storyteller,
+    /// Instruments.
+    pub metrics: Metrics,
+    /// Our own writes that the cache does not show yet.
+    pub latest: Latest<JobClass>,
+    /// The same for parameters objects.
+    pub latest_parameters: Latest<B::Parameters>,
+    /// Failures per class.
+    pub backoff: Backoff<ObjectRef<JobClass>>,
+}
+
+/// Looks at one class until there is nothing to do.
+pub async fn reconcile<B: Backend>(
+    cached: Arc<JobClass>,
+    context: Arc<ClassContext<B>>,
+) -> Result<Action, WriteError> {
+    let began = Instant::now();
+    let key = ObjectRef::from_obj(&*cached);
+    let defaults = context
+        .caches
+        .classes
+        .state()
+        .iter()
+        .filter(|c| ownership::is_global_default(c))
+        .count();
+    context.metrics.default_classes(defaults);
+    let result = pass(cached, &context).await;
+    context.metrics.reconciled("jobclass", began.elapsed());
+    Ok(match result {
+        Ok(again) => {
+            context.backoff.succeeded(&key);
+            again.map_or_else(Action::await_change, Action::requeue)
+        }
+        Err(WriteError::Stale | WriteError::NotLeading) => Action::requeue(STALE),
+        Err(error @ WriteError::Api { .. }) => {
+            context.metrics.failed("jobclass", error.reason());
+            tracing::warn!(%error, "a write was refused");
+            Action::requeue(context.backoff.failed(&key))
+        }
+    })
+}
+
+async fn pass<B: Backend>(
+    cached: Arc<JobClass>,
+    context: &ClassContext<B>,
+) -> Result<Option<Duration>, WriteError> {
+    let mut class = context.latest.freshest(cached);
+    let mut facts = Facts {
+        parameters: Known::Missing,
+        readiness: None,
+        holders: None,
+    };
+    for _ in 0..STEPS {
+        let parameters = context.parameters(&class);
+        facts.parameters = context.known(&class, parameters.as_deref());
+        let now = Timestamp::now();
+        let Some(step) = class::decide(&class, context.backend.controller_name(), &facts, now) else {
+            return context.unowned(&class, now).await;
+        };
+        let deleting = class.metadata.deletion_timestamp.is_some();
+        class = match step {
+            Step::Wait => return Ok(Some(if deleting { BLOCKED } else { PROBE })),
+            Step::AskReadiness => {
+                facts.readiness = Some(context.probe(&class, parameters.as_deref()).await);
+                continue;
+            }
+            Step::AskHolders => {
+                facts.holders = Some(context.holders(&class).await?);
+                continue;
+            }
+            Step::ProtectParameters => {
+                let Some(parameters) = parameters else {
+                    return Err(WriteError::Stale);
+                };
+                let stored = context.writer.protect(&*parameters, PARAMETERS_FINALIZER).await?;
+                context.latest_parameters.wrote(&parameters, Arc::new(stored));
+                continue;
+            }
+            Step::Protect => context.wrote(&class, context.writer.protect(&*class, CLASS_FINALIZER).await?),
+            Step::Unprotect => {
+                context.writer.unprotect(&*class, CLASS_FINALIZER).await?;
+                context.latest.forget(&class.uid().unwrap_or_default());
+                return Ok(None);
+            }
+            Step::Report(status) => {
+                let stored = context
+                    .writer
+                    .report(&*class, class.status.as_ref(), &*status)
+                    .await?;
+                let before = class.status.as_ref().map_or(&[][..], |s| &s.conditions);
+                context.tell(before, &status.conditions, &stored);
+                context.wrote(&class, stored)
+            }
+        };
+    }
+    Err(WriteError::Stale)
+}
+
+impl<B: Backend> ClassContext<B> {
+    fn wrote(&self, base: &JobClass, stored: JobClass) -> Arc<JobClass> {
+        let stored = Arc::new(stored);
+        self.latest.wrote(base, stored.clone());
+        stored
+    }
+
+    fn parameters(&self, class: &JobClass) -> Option<Arc<B::Parameters>> {
+        let cached = self
+            .caches
+            .parameters
+            .get(&ObjectRef::new(&class.spec.parameters_ref.name))?;
+        Some(self.latest_parameters.freshest(cached))
+    }
+
+    fn known(&self, class: &JobClass, parameters: Option<&B::Parameters>) -> Known {
+        let reference = &class.spec.parameters_ref;
+        let (group, kind) = (B::Parameters::group(&()), B::Parameters::kind(&()));
+        if reference.group != group || reference.kind != kind {
+            return Known::Unsupported(format!("{kind} of group {group:?}"));
+        }
+        match parameters {
+            None => Known::Missing,
+            Some(p) if p.meta().deletion_timestamp.is_some() => Known::Terminating,
+            Some(p) => Known::Present {
+                protected: carries(p.meta(), PARAMETERS_FINALIZER),
+                problem: self.backend.validate(p).err(),
+            },
+        }
+    }
+
+    async fn probe(&self, class: &JobClass, parameters: Option<&B::Parameters>) -> Result<Why, Why> {
+        let unreachable = |message: String| Err(Why::new("BackendUnreachable", message));
+        let Some(parameters) = parameters else {
+            return unreachable("the parameters are gone".to_owned());
+        };
+        match tokio::time::timeout(PROBE_LIMIT, self.backend.probe(class, parameters)).await {
+            Ok(readiness) => readiness,
+            Err(_) => unreachable(format!(
+                "the backend did not answer within {} s",
+                PROBE_LIMIT.as_secs()
+            )),
+        }
+    }
+
+    /// The Jobs that hold the class. The cache is asked first, because it costs nothing; that nobody holds it
+    /// is believed only from a live LIST. A Job that cannot be decoded may hold anything.
+    async fn holders(&self, class: &JobClass) -> Result<Vec<String>, WriteError> {
+        let uid = class.uid().unwrap_or_default();
+        let named = |j: &dyn Fn() -> (Option<String>, String)| {
+            let (namespace, name) = j();
+            format!("{}/{name}", namespace.unwrap_or_default())
+        };
+        let jobs = self.caches.jobs.state();
+        let cached: Vec<_> = jobs
+            .iter()
+            .filter(|job| class::is_held_by(&uid, job))
+            .map(|job| named(&|| (job.namespace(), job.name_any())))
+            .collect();
+        if !cached.is_empty() {
+            return Ok(cached);
+        }
+        let live = list::<Job>(&self.client).await?;
+        Ok(live
+            .iter()
+            .filter(|guard| guard.0.as_ref().map_or(true, |job| class::is_held_by(&uid, job)))
+            .map(|guard| named(&|| (guard.namespace(), guard.name_any())))
+            .collect())
+    }
+
+    fn tell<K: Resource<DynamicType = ()>>(&self, before: &[Condition], after: &[Condition], object: &K) {
+        for condition in class::changed(before, after) {
+            let blocked = condition.type_ == ayatori_core::conditions::DELETION_BLOCKED;
+            let tale = Tale {
+                warning: (condition.status == "True") == blocked,
+                reason: condition.reason.clone(),
+                message: condition.message.clone(),
+                action: if blocked { "Delete" } else { "Check" },
+            };
+            self.storyteller.tell(tale, object.object_ref(&()));
+        }
+    }
+
+    async fn unowned(&self, class: &JobClass, now: Timestamp) -> Result<Option<Duration>, WriteError> {
+        if !self.deputy.leadership.holds() {
+            return Ok(None);
+        }
+        if let Step::Report(status) = class::decide_unowned(class, now) {
+            self.deputy
+                .writer
+                .report(class, class.status.as_ref(), &*status)
+                .await?;
+        }
+        Ok(None)
+    }
+}
+
+/// Looks at one parameters object until there is nothing to do.
+pub async fn reconcile_parameters<B: Backend>(
+    cached: Arc<B::Parameters>,
+    context: Arc<ClassContext<B>>,
+) -> Result<Action, WriteError> {
+    let parameters = context.latest_parameters.freshest(cached);
+    Ok(match parameters_pass(&*parameters, &context).await {
+        Ok(true) => Action::requeue(BLOCKED),
+        Ok(false) => Action::await_change(),
+        Err(WriteError::Stale | WriteError::NotLeading) => Action::requeue(STALE),
+        Err(error @ WriteError::Api { .. }) => {
+            context.metrics.failed("parameters", error.reason());
+            tracing::warn!(%error, "a write was refused");
+            Action::requeue(BLOCKED)
+        }
+    })
+}
+
+/// True if a deletion is blocked and has to be looked at again.
+async fn parameters_pass<B: Backend>(
+    parameters: &B::Parameters,
+    context: &ClassContext<B>,
+) -> Result<bool, WriteError> {
+    let decide = |referrers: Option<&[String]>| {
+        class::decide_parameters(
+            parameters.meta(),
+            parameters.status(),
+            referrers,
+            Timestamp::now(),
+        )
+    };
+    let step = match decide(None) {
+        ParametersStep::AskReferrers => {
+            let classes = list::<JobClass>(&context.client).await?;
+            let referrers: Vec<_> = classes
+                .iter()
+                .filter(|guard| guard.0.as_ref().map_or(true, |class| refers(class, parameters)))
+                .map(ResourceExt::name_any)
+                .collect();
+            decide(Some(&referrers))
+        }
+        other => other,
+    };
+    match step {
+        ParametersStep::Wait => Ok(parameters.meta().deletion_timestamp.is_some()),
+        ParametersStep::AskReferrers => Ok(true),
+        ParametersStep::Unprotect => {
+            context.writer.unprotect(parameters, PARAMETERS_FINALIZER).await?;
+            Ok(false)
+        }
+        ParametersStep::Report(status) => {
+            context
+                .writer
+                .report(parameters, parameters.status(), &*status)
+                .await?;
+            let before = parameters.status().map_or(&[][..], |s| &s.conditions);
+            context.tell(before, &status.conditions, parameters);
+            Ok(true)
+        }
+    }
+}
+
+fn refers<P: Parameters>(class: &JobClass, parameters: &P) -> bool {
+    let reference = &class.spec.parameters_ref;
+    reference.group == P::group(&())
+        && reference.kind == P::kind(&())
+        && reference.name == parameters.name_any()
+}
+
+/// Every object of a kind, read from the API server page by page.
+async fn list<K>(client: &Client) -> Result<Vec<DeserializeGuard<K>>, WriteError>
+where
+    K: Resource<DynamicType = ()> + serde::de::DeserializeOwned + Clone + std::fmt::Debug,
+{
+    let api = Api::<DeserializeGuard<K>>::all(client.clone());
+    let mut params = ListParams::default().limit(PAGE);
+    let mut all = vec![];
+    loop {
+        let page = api.list(&params).await.map_err(|e| WriteError::of("list", &e))?;
+        all.extend(page.items);
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => return Ok(all),
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! The loop of a Job: decide, do exactly that, decide again, until there is nothing to do.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ayatori_core::admission;
+use ayatori_core::conditions::{self, FINISHED};
+use ayatori_core::execution::Why;
+use ayatori_core::job::{Job, JobStatus};
+use ayatori_core::job_class::JobClass;
+use ayatori_core::lifecycle::{self, Asked, Done, Effect, Facts, Live, Question, Settings, Step, Wait};
+use ayatori_core::names::EXECUTION_FINALIZER;
+use ayatori_core::ownership::{self, Ownership};
+use ayatori_core::report;
+use ayatori_core::stage::Accepted;
+use ayatori_core::ttl;
+use jiff::Timestamp;
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
+use kube::{Api, Client, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+
+use crate::backend::Backend;
+use crate::backoff::Backoff;
+use crate::caches::Caches;
+use crate::events::Storyteller;
+use crate::failure::{WriteError, brief};
+use crate::latest::Latest;
+use crate::lease::Leadership;
+use crate::status_writer::StatusWriter;
+use crate::telemetry::Metrics;
+
+/// More steps than any pass takes. A pass that needs more is broken, and must not spin.
+const STEPS: usize = 40;
+/// How long one pass may take in all.
+const PASS: Duration = Duration::from_secs(120);
+/// How long to wait before deciding again on what turned out to be old, if no watch event comes first.
+const STALE: Duration = Duration::from_secs(1);
+
+/// Everything the loop of Jobs needs.
+pub struct JobContext<B: Backend> {
+    /// The backend.
+    pub backend: Arc<B>,
+    /// For live reads.
+    pub client: Client,
+    /// Local copies.
+    pub caches: Arc<Caches<B::Parameters>>,
+    /// For writes to Jobs this controller owns.
+    pub writer: StatusWriter,
+    /// For writes to Jobs nobody owns.
+    pub deputy: Deputy,
+    /// Events.
+    pub storyteller: Storyteller,
+    /// Configuration.
+    pub settings: Settings,
+    /// Instruments.
+    pub metrics: Metrics,
+    /// Our own writes that the cache does not show yet.
+    pub latest: Latest<Job>,
+    /// Failures per Job.
+    pub backoff: Backoff<ObjectRef<Job>>,
+}
+
+/// The right to speak for objects that nobody owns: one process among all adapters has it.
+#[derive(Clone)]
+pub struct Deputy {
+    /// Whether this process has it.
+    pub leadership: Leadership,
+    /// Its writer.
+    pub writer: StatusWriter,
+}
+
+/// Looks at one Job until there is nothing to do.
+pub async fn reconcile<B: Backend>(
+    cached: Arc<Job>,
+    context: Arc<JobContext<B>>,
+) -> Result<Action, WriteError> {
+    let began = Instant::now();
+    let key = ObjectRef::from_obj(&*cached);
+    let pass = tokio::time::timeout(PASS, pass(cached, &context)).await;
+    context.metrics.reconciled("job", began.elapsed());
+    let action = match pass {
+        Ok(Ok(Wait::Until(at))) => {
+            context.backoff.succeeded(&key);
+            at.map_or_else(Action::await_change, |at| Action::requeue(until(at)))
+        }
+        Ok(Ok(Wait::Backoff(limit))) => {
+            let wait = context.backoff.failed(&key);
+            Action::requeue(limit.map_or(wait, |at| wait.min(until(at))))
+        }
+        Ok(Err(WriteError::Stale | WriteError::NotLeading)) => Action::requeue(STALE),
+        Ok(Err(error @ WriteError::Api { .. })) => {
+            context.metrics.failed("job", error.reason());
+            tracing::warn!(%error, "a write was refused");
+            Action::requeue(context.backoff.failed(&key))
+        }
+        Err(_) => {
+            context.metrics.failed("job", "Timeout");
+            tracing::warn!(seconds = PASS.as_secs(), "gave up a pass that took too long");
+            Action::requeue(context.backoff.failed(&key))
+        }
+    };
+    Ok(action)
+}
+
+fn until(at: Timestamp) -> Duration {
+    Duration::try_from(at.duration_since(Timestamp::now()))
+        .unwrap_or_default()
+        .max(Duration::from_millis(20))
+}
+
+async fn pass<B: Backend>(cached: Arc<Job>, context: &JobContext<B>) -> Result<Wait, WriteError> {
+    let mut job = context.latest.freshest(cached);
+    let mut pass = Pass {
+        context,
+        facts: Facts::default(),
+        parameters: None,
+    };
+    for _ in 0..STEPS {
+        let classes = context.caches.classes.state();
+        let Some(namespace) = context
+            .caches
+            .namespaces
+            .get(&ObjectRef::new(&job.namespace().unwrap_or_default()))
+        else {
+            return Err(WriteError::Stale);
+        };
+        let selection = ownership::select(&job, namespace.annotations(), classes.iter().map(|c| &**c));
+        let now = Timestamp::now();
+        let (step, writer) = match ownership::of_job(
+            &job,
+            context.backend.controller_name(),
+            &selection,
+            classes.iter().map(|c| &**c),
+        ) {
+            Ownership::Owned(owned) => {
+                pass.read_caches(&job, owned.class(), namespace.labels());
+                (
+                    lifecycle::decide(&owned, &pass.facts, &context.settings, now),
+                    &context.writer,
+                )
+            }
+            Ownership::Unowned(unowned) if context.deputy.leadership.holds() => {
+                (lifecycle::decide_unowned(&unowned, now), &context.deputy.writer)
+            }
+            Ownership::Unowned(_) | Ownership::Foreign => return Ok(Wait::Until(None)),
+        };
+        job = match step {
+            Step::Wait(wait) => return Ok(wait),
+            Step::Ask(question) => {
+                pass.answer(question).await;
+                continue;
+            }
+            Step::Act(effect) => {
+                writer.may_write()?;
+                pass.act(effect).await;
+                continue;
+            }
+            Step::Collect => {
+                writer.collect(&job).await?;
+                if let Some(at) = ttl::expiry(&job) {
+                    context
+                        .metrics
+                        .collected(Timestamp::now().duration_since(at).as_secs_f64());
+                }
+                return Ok(Wait::Until(None));
+            }
+            Step::Protect => context.wrote(&job, writer.protect(&*job, EXECUTION_FINALIZER).await?),
+            Step::Unprotect => {
+                writer.unprotect(&*job, EXECUTION_FINALIZER).await?;
+                context.latest.forget(&job.uid().unwrap_or_default());
+                return Ok(Wait::Until(None));
+            }
+            Step::Report(status) => {
+                let stored = writer.report_job(&job, &status).await?;
+                pass.claim(&stored);
+                context.tell(&job, &stored);
+                context.wrote(&job, stored)
+            }
+        };
+    }
+    context.metrics.failed("job", "TooManySteps");
+    tracing::error!(
+        namespace = job.namespace(),
+        name = job.name_any(),
+        "a pass did not come to an end; this is a bug"
+    );
+    Ok(Wait::Backoff(None))
+}
+
+impl<B: Backend> JobContext<B> {
+    fn wrote(&self, base: &Job, stored: Job) -> Arc<Job> {
+        let stored = Arc::new(stored);
+        self.latest.wrote(base, stored.clone());
+        stored
+    }
+
+    fn tell(&self, before: &Job, after: &Job) {
+        let Some(status) = &after.status else { return };
+        for tale in report::tales(before.status.as_ref(), status) {
+            self.storyteller.tell(tale, after.object_ref(&()));
+        }
+        let finished = |s: &JobStatus| conditions::is_true(&s.conditions, FINISHED);
+        if let Some(result) = status
+            .result
+            .as_ref()
+            .filter(|_| !before.status.as_ref().is_some_and(finished))
+        {
+            let class = status.resolved_job_class.as_ref().map_or("", |c| c.name.as_str());
+            self.metrics.finished(class, result);
+            tracing::info!(
+                namespace = after.namespace(), name = after.name_any(), uid = after.uid(),
+                outcome = ?result.outcome, reason = result.reason, exit_code = result.exit_code, "finished"
+            );
+        }
+    }
+}
+
+/// What one pass has learned. Nothing of it outlives the pass, so a crash forgets nothing that matters.
+struct Pass<'a, B: Backend> {
+    context: &'a JobContext<B>,
+    facts: Facts,
+    /// The parameters object as read live before the first create.
+    parameters: Option<B::Parameters>,
+}
+
+impl<B: Backend> Pass<'_, B> {
+    fn read_caches(
+        &mut self,
+        job: &Job,
+        class: Option<&JobClass>,
+        labels: &std::collections::BTreeMap<String, String>,
+    ) {
+        self.facts.namespace_labels = labels.clone();
+        self.facts.parameters_uid = class
+            .and_then(|class| self.cached_parameters(class))
+            .filter(|p| p.meta().deletion_timestamp.is_none())
+            .and_then(|p| p.uid());
+        if self.facts.fresh_id.is_empty() {
+            self.facts.fresh_id = fresh_id(job);
+        }
+    }
+
+    fn cached_parameters(&self, class: &JobClass) -> Option<Arc<B::Parameters>> {
+        let reference = &class.spec.parameters_ref;
+        let ours = reference.group == B::Parameters::group(&()) && reference.kind == B::Parameters::kind(&());
+        ours.then(|| {
+            self.context
+                .caches
+                .parameters
+                .get(&ObjectRef::new(&reference.name))
+        })
+        .flatten()
+    }
+
+    /// An attempt that this very process stored, just now, is the only one it may send.
+    fn claim(&mut self, stored: &Job) {
+        let attempt = stored
+            .status
+            .as_ref()
+            .and_then(|s| s.execution.as_ref())
+            .and_then(|e| e.attempt.as_ref());
+        if attempt.is_some_and(|a| a.id == self.facts.fresh_id) {
+            self.facts.mine = Some(self.facts.fresh_id.clone());
+        }
+    }
+
+    async fn answer(&mut self, question: Question<'_>) {
+        let backend = &self.context.backend;
+        match question {
+            Question::Admission(job) => {
+                let class = job_class(job, &self.context.caches);
+                let parameters = class.as_deref().and_then(|class| self.cached_parameters(class));
+                self.facts.admission = Some(match parameters {
+                    Some(parameters) => backend.admit(job, &parameters).await,
+                    None => Err(Why::new(
+                        "JobClassNotAccepted",
+                        "the parameters of the class are not to be seen",
+                    )),
+                });
+            }
+            Question::Live(accepted) => self.facts.live = Some(self.look_live(accepted).await),
+            Question::Prospect(accepted) => {
+                let asked_at = Timestamp::now();
+                self.facts.prospect = Some((asked_at, backend.survey(accepted).await));
+            }
+            Question::State(recorded) => self.facts.state = Some(backend.observe(recorded).await),
+            Question::Remains(departing) => self.facts.remains = Some(backend.remains(departing).await),
+        }
+    }
+
+    async fn look_live(&mut self, accepted: Accepted<'_>) -> Asked<Live> {
+        let recorded = accepted.class();
+        let class: Option<JobClass> = self.read(&recorded.name).await?;
+        let Some(class) = class.filter(|c| c.uid().as_ref() == Some(&recorded.uid)) else {
+            return Ok(Live::Replaced(gone(
+                "JobClassReplaced",
+                "JobClass",
+                &recorded.name,
+                &recorded.uid,
+            )));
+        };
+        if let Err(why) = admission::readiness(&class) {
+            return Ok(Live::NotReady(why));
+        }
+        let reference = &recorded.parameters_ref;
+        let parameters: Option<B::Parameters> = self.read(&reference.name).await?;
+        let Some(parameters) = parameters.filter(|p| p.uid().as_ref() == Some(&reference.uid)) else {
+            return Ok(Live::Replaced(gone(
+                "ParametersReplaced",
+                &reference.kind,
+                &reference.name,
+                &reference.uid,
+            )));
+        };
+        let live = Live::Matches(
+            self.context.backend.protocol(&parameters),
+            self.context.backend.identity(&parameters),
+        );
+        self.parameters = Some(parameters);
+        Ok(live)
+    }
+
+    async fn read<K>(&self, name: &str) -> Asked<Option<K>>
+    where
+        K: Resource<DynamicType = (), Scope = kube::core::ClusterResourceScope>
+            + DeserializeOwned
+            + Clone
+            + std::fmt::Debug,
+    {
+        let api = Api::<K>::all(self.context.client.clone());
+        api.get_opt(name).await.map_err(|error| {
+            Why::new(
+                "BackendUnavailable",
+                format!("{} {name} could not be read: {}", K::kind(&()), brief(&error)),
+            )
+        })
+    }
+
+    async fn act(&mut self, effect: Effect<'_>) {
+        let backend = &self.context.backend;
+        let unread = || ayatori_core::execution::Answer::Stale;
+        let done = match effect {
+            Effect::Prepare(accepted) => Done::Prepared(match &self.parameters {
+                Some(parameters) => backend.prepare(accepted, parameters).await,
+                None => unread(),
+            }),
+            Effect::Submit(attempted) => Done::Submitted(match &self.parameters {
+                Some(parameters) => backend.submit(attempted, parameters).await,
+                None => ayatori_core::execution::Submission::Refused(Why::new(
+                    "BackendUnavailable",
+                    "the parameters were not read; nothing was sent",
+                )),
+            }),
+            Effect::Start(recorded) => Done::Started(backend.start(recorded).await),
+            Effect::Stop(recorded) => Done::Stopped(backend.stop(recorded).await),
+            Effect::Discard(attempted, name) => Done::Discarded(backend.discard(attempted, &name).await),
+            Effect::Release(closed) => Done::Released(backend.release(closed).await),
+            Effect::Remove(departing) => Done::Removed(backend.remove(departing).await),
+        };
+        // What was seen of the backend before the change is old now.
+        self.facts.prospect = None;
+        self.facts.state = None;
+        self.facts.remains = None;
+        self.facts.done = Some(done);
+    }
+}
+
+fn job_class<P: Resource<DynamicType = ()> + Clone + 'static>(
+    job: &Job,
+    caches: &Caches<P>,
+) -> Option<Arc<JobClass>> {
+    let namespace = caches.namespaces.get(&ObjectRef::new(&job.namespace()?))?;
+    let classes = caches.classes.state();
+    match ownership::select(job, namespace.annotations(), classes.iter().map(|c| &**c)) {
+        ownership::Selection::Chosen(class) => caches.classes.get(&ObjectRef::from_obj(class)),
+        ownership::Selection::Nothing(_) => None,
+    }
+}
+
+fn gone(reason: &str, kind: &str, name: &str, uid: &str) -> Why {
+    Why::new(
+        reason,
+        format!(
+            "{kind} {name} with UID {uid}, which accepted this Job, does not exist any more; nothing was started. \
+             Create a new Job to use what has that name now"
+        ),
+    )
+}
+
+/// An id for an attempt that no other process and no earlier pass uses.
+fn fresh_id(job: &Job) -> String {
+    use std::hash::{BuildHasher, RandomState};
+    format!(
+        "{:016x}",
+        RandomState::new().hash_one((job.uid(), Timestamp::now().as_nanosecond()))
+    )
+}
