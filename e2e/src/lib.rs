@@ -1,1 +1,4 @@
-//! placeholder
+//! What the tests on a real cluster share.
+
+pub mod accounts;
+pub mod api;

@@ -1,0 +1,121 @@
+//! Objects from before a rule existed.
+
+use anyhow::{Context, ensure};
+use ayatori_core::crd;
+use ayatori_e2e::api::{Run, eventually, in_namespace, install};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::dry_run;
+use crate::samples::{NOON, condition};
+
+/// An object stored before a rule existed must not be stuck: the rule is for what changes.
+#[tokio::test]
+async fn what_an_older_schema_let_through_can_still_be_managed_and_deleted() -> anyhow::Result<()> {
+    in_namespace(async |run: Run| {
+        let strict = in_group(crd::job(), &format!("{}.example.com", run.namespace))?;
+        install(&run.client, &[loosened(&strict)?]).await?;
+        let outcome = manage_an_old_job(&run, &strict).await;
+        let definitions: Api<CustomResourceDefinition> = Api::all(run.client.clone());
+        definitions
+            .delete(&strict.name_any(), &DeleteParams::default())
+            .await?;
+        outcome
+    })
+    .await
+}
+
+async fn manage_an_old_job(run: &Run, strict: &CustomResourceDefinition) -> anyhow::Result<()> {
+    let jobs = run.objects(strict);
+    let name = "a".repeat(80);
+    let spec = json!({
+        "image": "UPPER//bad", "managedBy": "nobody", "activeDeadlineSeconds": 0, "workingDir": "relative",
+        "env": [{ "name": "A=B", "value": "x".repeat(140_000), "valueFrom": {} }],
+    });
+    let mut job = run.object(strict, &name, spec.clone());
+    job.metadata.finalizers = Some(vec!["example.com/hold".into()]);
+    jobs.create(&PostParams::default(), &job)
+        .await
+        .context("under the loose schema")?;
+    let unproven = json!({ "status": { "conditions": [condition("Finished", "True", NOON), condition("ResultUnknown", "True", NOON)] } });
+    let plain = PatchParams::default();
+    jobs.patch_status(&name, &plain, &Patch::Merge(unproven)).await?;
+
+    install(&run.client, std::slice::from_ref(strict)).await?;
+    eventually("the strict schema is in force", async || {
+        Ok(jobs
+            .create(&dry_run(), &run.object(strict, "another", spec.clone()))
+            .await
+            .is_err())
+    })
+    .await?;
+
+    let change = async |what: &str, patch: Value| {
+        jobs.patch(&name, &plain, &Patch::Merge(patch))
+            .await
+            .map(drop)
+            .with_context(|| what.to_owned())
+    };
+    change("a label", json!({ "metadata": { "labels": { "a": "b" } } })).await?;
+    change("a TTL", json!({ "spec": { "ttlSecondsAfterFinished": 5 } })).await?;
+    change("a cancellation", json!({ "spec": { "cancelRequested": true } })).await?;
+    let blocked = [
+        condition("Finished", "True", NOON),
+        condition("ResultUnknown", "True", NOON),
+        condition("DeletionBlocked", "True", NOON),
+    ];
+    jobs.patch_status(
+        &name,
+        &plain,
+        &Patch::Merge(json!({ "status": { "conditions": blocked } })),
+    )
+    .await
+    .context("a condition")?;
+
+    jobs.delete(&name, &DeleteParams::default()).await?;
+    change(
+        "dropping the finalizer",
+        json!({ "metadata": { "finalizers": null } }),
+    )
+    .await?;
+    ensure!(jobs.get_opt(&name).await?.is_none(), "the Job is still there");
+    Ok(())
+}
+
+/// The same definition in another group, so that nobody else's objects are touched.
+fn in_group(mut crd: CustomResourceDefinition, group: &str) -> anyhow::Result<CustomResourceDefinition> {
+    crd.metadata.name = Some(format!("{}.{group}", crd.spec.names.plural));
+    crd.spec.group = group.to_owned();
+    crd.spec.names.categories = None;
+    crd.spec.names.short_names = None;
+    Ok(crd)
+}
+
+/// The same definition without any rule or limit.
+fn loosened(crd: &CustomResourceDefinition) -> anyhow::Result<CustomResourceDefinition> {
+    fn loosen(value: &mut Value) {
+        match value {
+            Value::Object(fields) => {
+                // Fields of the API have none of these names.
+                for rule in [
+                    "x-kubernetes-validations",
+                    "maxLength",
+                    "minLength",
+                    "maxItems",
+                    "maximum",
+                    "minimum",
+                ] {
+                    fields.remove(rule);
+                }
+                fields.values_mut().for_each(loosen);
+            }
+            Value::Array(items) => items.iter_mut().for_each(loosen),
+            _ => {}
+        }
+    }
+    let mut value = serde_json::to_value(crd)?;
+    loosen(&mut value);
+    Ok(serde_json::from_value(value)?)
+}
