@@ -20,7 +20,11 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let files = files()?;
-    if args.check { check(&files)? } else { write(&files)? }
+    if args.check {
+        check(&files)?
+    } else {
+        write(&files)?
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -54,7 +58,9 @@ fn write(files: &BTreeMap<PathBuf, String>) -> anyhow::Result<()> {
 fn check(files: &BTreeMap<PathBuf, String>) -> anyhow::Result<()> {
     let differing: Vec<String> = files
         .iter()
-        .filter(|(file, content)| fs::read_to_string(checkout::root().join(file)).ok().as_ref() != Some(*content))
+        .filter(|(file, content)| {
+            fs::read_to_string(checkout::root().join(file)).ok().as_ref() != Some(*content)
+        })
         .map(|(file, _)| file.display().to_string())
         .collect();
     ensure!(
@@ -67,7 +73,9 @@ fn check(files: &BTreeMap<PathBuf, String>) -> anyhow::Result<()> {
 
 fn yaml(manifest: &Value) -> anyhow::Result<String> {
     let body = serde_yaml::to_string(manifest).context("writing a CRD as YAML")?;
-    Ok(format!("# Generated from crates/core by `cargo xtask crds`. Do not edit.\n{body}"))
+    Ok(format!(
+        "# Generated from crates/core by `cargo xtask crds`. Do not edit.\n{body}"
+    ))
 }
 
 /// Limits are floating-point numbers in the Rust type of a CRD; people write `1`, not `1.0`.
@@ -87,7 +95,10 @@ fn whole_numbers(value: &mut Value) {
 /// Uninstalling the chart must not delete every Job with its definition.
 fn keep_on_uninstall(manifest: &mut Value) {
     if let Some(metadata) = manifest.pointer_mut("/metadata").and_then(Value::as_object_mut) {
-        metadata.insert("annotations".to_owned(), serde_json::json!({ "helm.sh/resource-policy": "keep" }));
+        metadata.insert(
+            "annotations".to_owned(),
+            serde_json::json!({ "helm.sh/resource-policy": "keep" }),
+        );
     }
 }
 

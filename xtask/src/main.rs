@@ -4,6 +4,7 @@ mod archive;
 mod checkout;
 mod cluster;
 mod command;
+mod crds;
 mod deploy;
 mod image;
 mod programs;
@@ -22,6 +23,8 @@ enum Xtask {
     Cluster(cluster::Args),
     /// Build the adapters' images as OCI archives under target/images.
     Image(image::Args),
+    /// Write the CRDs from the Rust types, or check that the files are what the types say.
+    Crds(crds::Args),
     /// Install the charts of this checkout with Helm.
     Deploy(deploy::Args),
     /// Run every test, from unit to end-to-end, and print one summary.
@@ -34,6 +37,7 @@ fn main() -> ExitCode {
     let done = match Xtask::parse() {
         Xtask::Cluster(args) => cluster::run(args),
         Xtask::Image(args) => image::run(&args),
+        Xtask::Crds(args) => crds::run(&args),
         Xtask::Deploy(args) => deploy::run(&args),
         Xtask::Test(args) => test::run(&args),
         Xtask::Tool(args) => tool::run(&args),
