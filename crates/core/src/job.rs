@@ -31,10 +31,18 @@ use crate::resources::ResourceRequirements;
     printcolumn(name = "Exit", type_ = "integer", json_path = ".status.result.exitCode"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(
+        name = "Waiting",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.status!="True")].reason"#,
+        priority = 1,
+        description = "Why it has not come further: the reason of the first condition that is not True."
+    ),
+    printcolumn(
         name = "Reason",
         type_ = "string",
         json_path = ".status.result.reason",
-        priority = 1
+        priority = 1,
+        description = "Why it ended as it did."
     ),
     printcolumn(
         name = "Controller",

@@ -146,17 +146,13 @@ async fn undocumented(run: &Run) -> anyhow::Result<Vec<String>> {
 async fn kubectl_get_shows_the_columns_people_look_for() -> anyhow::Result<()> {
     in_namespace(async |run: Run| {
         let jobs = run.objects(&crd::job());
-        jobs.create(
-            &PostParams::default(),
-            &run.object(&crd::job(), "shown", job_spec()),
-        )
-        .await?;
-        jobs.patch_status(
-            "shown",
-            &PatchParams::default(),
-            &Patch::Merge(json!({ "status": finished() })),
-        )
-        .await?;
+        for name in ["ended", "waiting"] {
+            jobs.create(&PostParams::default(), &run.object(&crd::job(), name, job_spec()))
+                .await?;
+        }
+        let ended = Patch::Merge(json!({ "status": finished() }));
+        jobs.patch_status("ended", &PatchParams::default(), &ended)
+            .await?;
         let request = http::Request::get(collection(&crd::job(), &run.namespace))
             .header("accept", "application/json;as=Table;g=meta.k8s.io;v=v1")
             .body(Vec::new())?;
@@ -178,20 +174,35 @@ async fn kubectl_get_shows_the_columns_people_look_for() -> anyhow::Result<()> {
             ("State", 0),
             ("Exit", 0),
             ("Age", 0),
+            ("Waiting", 1),
             ("Reason", 1),
             ("Controller", 1),
             ("Execution", 1),
         ];
         ensure!(columns == expected, "{columns:?}");
-        let cells = table["rows"][0]["cells"].as_array().cloned().unwrap_or_default();
+        let cells = |row: usize| {
+            table["rows"][row]["cells"]
+                .as_array()
+                .cloned()
+                .unwrap_or_default()
+        };
+        let (ended, waiting) = (cells(0), cells(1));
+        let all_but_age = [&ended[..4], &ended[5..]].concat();
         ensure!(
-            cells.get(1..4) == Some(&[json!("c"), json!("Cancelled"), json!(0)]),
-            "{cells:?}"
+            json!(all_but_age)
+                == json!([
+                    "ended",
+                    "c",
+                    "Cancelled",
+                    0,
+                    null,
+                    "CancelRequested",
+                    STRANGER,
+                    "e1"
+                ]),
+            "{ended:?}"
         );
-        ensure!(
-            cells.get(5..) == Some(&[json!("CancelRequested"), json!(STRANGER), json!("e1")]),
-            "{cells:?}"
-        );
+        ensure!(waiting.get(5) == Some(&json!("Pending")), "{waiting:?}");
         Ok(())
     })
     .await
