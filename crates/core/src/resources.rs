@@ -10,7 +10,7 @@
 //!    default request, the Job is refused and told so.
 //!
 //! Quantities are compared as numbers and kept as they were written. A class whose own numbers contradict each
-//! other is refused by the API server and by [`ResourcePolicy::validate`], both by the same [`Law`]s.
+//! other is refused by the API server and by [`ResourcePolicy::validate`], both by the same list of laws.
 
 use std::fmt;
 
@@ -488,13 +488,13 @@ impl Place {
         format!("quantity(string(self.{self}))")
     }
 
-    /// CEL for whether the quantity is there. What is no quantity has a message of its own. Plain `has()`: behind
-    /// `?.` the API server no longer knows how long the text is, and refuses the rule for its cost.
+    /// CEL for whether the quantity is there. What is no quantity has a message of its own. (The shorter
+    /// `self.?maximum.?limits` is refused: the API server estimates its cost as a hundred times the budget.)
     fn cel_is_given(self) -> String {
         let [part, side, resource] = self.names();
         format!(
-            "(has(self.{part}) && has(self.{part}.{side}) && has(self.{part}.{side}.{resource}) && \
-             isQuantity(string(self.{self})))"
+            "has(self.{part}) && has(self.{part}.{side}) && has(self.{part}.{side}.{resource}) && \
+             isQuantity(string(self.{self}))"
         )
     }
 }
@@ -584,18 +584,26 @@ impl Law {
         let (place, rule, message) = match self {
             Self::NotNegative(place) => (
                 place,
-                format!("!{} || {}.compareTo(quantity('0')) >= 0", place.cel_is_given(), place.cel()),
+                format!(
+                    "!({}) || !{}.isLessThan(quantity('0'))",
+                    place.cel_is_given(),
+                    place.cel()
+                ),
                 format!("{place} must not be negative"),
             ),
             Self::Positive(place) => (
                 place,
-                format!("!{} || {}.compareTo(quantity('0')) > 0", place.cel_is_given(), place.cel()),
+                format!(
+                    "!({}) || {}.isGreaterThan(quantity('0'))",
+                    place.cel_is_given(),
+                    place.cel()
+                ),
                 format!("{place} must be above zero: leave it out for no limit"),
             ),
             Self::AtMost(lower, upper) => (
                 lower,
                 format!(
-                    "!{} || !{} || {}.compareTo({}) <= 0",
+                    "!({} && {}) || !{}.isGreaterThan({})",
                     lower.cel_is_given(),
                     upper.cel_is_given(),
                     lower.cel(),
@@ -618,12 +626,472 @@ fn rules() -> Vec<Rule> {
 const QUANTITY_LENGTH: usize = 64;
 
 /// The API server knows quantities only as an integer or any string.
+///
+/// The pattern comes first because of what Go's parser does behind `isQuantity`: it takes `Gi` for zero, and
+/// `1e-999999999` for minutes of work.
 fn quantity_schema(_: &mut SchemaGenerator) -> Schema {
-    let rule = Rule::new("isQuantity(string(self))")
-        .message("must be a Kubernetes quantity, such as 2, 250m, 0.5, 512Mi, 1.5Gi or 1e3");
+    let pattern = "^[+-]?[.]?[0-9][0-9.]*([A-Za-z]{0,2}|[eE][+-]?[0-9]{1,2})$";
+    let rule = Rule::new(format!(
+        "string(self).matches('{pattern}') && isQuantity(string(self))"
+    ))
+    .message("must be a Kubernetes quantity, such as 2, 250m, 0.5, 512Mi, 1.5Gi or 1e3");
     json_schema!({
         "x-kubernetes-int-or-string": true,
         "maxLength": QUANTITY_LENGTH,
         "x-kubernetes-validations": [rule],
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn yaml<T: serde::de::DeserializeOwned>(text: &str) -> T {
+        serde_yaml::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    fn resolved(job: &str, class: &str) -> Result<ResourceRequirements, Refusal> {
+        let policy = yaml(class);
+        resolve(&yaml(job), Some(&policy)).map(Into::into)
+    }
+
+    /// The Job is refused for this reason, and each of the words is in the message.
+    fn assert_refused(job: &str, class: &str, reason: &str, words: &[&str]) {
+        let refusal = resolved(job, class).expect_err(job);
+        let message = refusal.to_string();
+        assert_eq!(refusal.reason(), reason, "{job} under {class}: {message}");
+        for word in words {
+            assert!(message.contains(word), "{word:?} is not in: {message}");
+        }
+    }
+
+    const NO_RULES: &str = "{}";
+    const DEFAULTS: &str =
+        "defaults: {requests: {cpu: 250m, memory: 256Mi}, limits: {cpu: '2', memory: 2Gi}}";
+    const MAXIMUM: &str = "maximum: {limits: {cpu: '8', memory: 16Gi}}";
+
+    #[test]
+    fn what_a_job_leaves_out_is_filled_in_key_by_key() {
+        for (job, class, effective) in [
+            ("{}", NO_RULES, "{}"),
+            ("limits: {cpu: '1'}", NO_RULES, "limits: {cpu: '1'}"),
+            ("requests: {}", NO_RULES, "{}"),
+            (
+                "{}",
+                DEFAULTS,
+                "{requests: {cpu: 250m, memory: 256Mi}, limits: {cpu: '2', memory: 2Gi}}",
+            ),
+            (
+                "limits: {memory: 4Gi}",
+                DEFAULTS,
+                "{requests: {cpu: 250m, memory: 256Mi}, limits: {cpu: '2', memory: 4Gi}}",
+            ),
+            (
+                "requests: {cpu: '1'}",
+                DEFAULTS,
+                "{requests: {cpu: '1', memory: 256Mi}, limits: {cpu: '2', memory: 2Gi}}",
+            ),
+            ("{}", "defaults: {limits: {cpu: '2'}}", "limits: {cpu: '2'}"),
+        ] {
+            assert_eq!(resolved(job, class), Ok(yaml(effective)), "{job} under {class}");
+        }
+    }
+
+    #[test]
+    fn without_a_policy_a_job_gets_what_it_asks_for() {
+        let asked: ResourceRequirements = yaml("{requests: {cpu: 1500m}, limits: {cpu: 1.5}}");
+        let effective = resolve(&asked, None).expect("equal by value");
+        assert_eq!(effective.requirements(), &asked);
+    }
+
+    #[test]
+    fn effective_quantities_are_kept_as_they_were_written() {
+        let job = "{requests: {cpu: '0.1', memory: 1024Mi}, limits: {cpu: '1e0'}}";
+        let class = "defaults: {limits: {memory: 5.Gi}}";
+        let effective = "{requests: {cpu: '0.1', memory: 1024Mi}, limits: {cpu: '1e0', memory: 5.Gi}}";
+        assert_eq!(resolved(job, class), Ok(yaml(effective)));
+    }
+
+    #[test]
+    fn what_was_resolved_resolves_to_itself() {
+        let class = yaml(&format!("{{{DEFAULTS}, {MAXIMUM}}}"));
+        let once: ResourceRequirements = resolve(&yaml("limits: {cpu: '3'}"), Some(&class)).unwrap().into();
+        assert_eq!(resolve(&once, None).unwrap().requirements(), &once);
+        assert_eq!(resolve(&once, Some(&class)).unwrap().requirements(), &once);
+    }
+
+    #[test]
+    fn numbers_are_compared_by_value_and_a_bound_is_in_range() {
+        let memory = "{minimum: {requests: {memory: 1Gi}}, maximum: {limits: {memory: 1Gi}}}";
+        for (job, class) in [
+            ("{requests: {cpu: 1000m}, limits: {cpu: '1'}}", NO_RULES),
+            (
+                "{requests: {memory: 1024Mi}, limits: {memory: 1073741824}}",
+                memory,
+            ),
+            ("{requests: {memory: 1Gi}, limits: {memory: 1048576Ki}}", memory),
+            ("limits: {cpu: 8000m}", "maximum: {limits: {cpu: 8}}"),
+            (
+                "limits: {cpu: '8e0'}",
+                "{minimum: {limits: {cpu: 8}}, maximum: {limits: {cpu: 8}}}",
+            ),
+        ] {
+            assert!(
+                resolved(job, class).is_ok(),
+                "{job} under {class}: {:?}",
+                resolved(job, class)
+            );
+        }
+    }
+
+    #[test]
+    fn a_quantity_outside_minimum_and_maximum_is_out_of_range() {
+        let minimum = "minimum: {requests: {cpu: 500m}, limits: {memory: 1Gi}}";
+        let class = format!("{{{minimum}, {MAXIMUM}}}");
+        let enough = "requests: {cpu: 1}, limits: {cpu: 2, memory: 2Gi}";
+        let with = |from: &str, to: &str| format!("{{{}}}", enough.replace(from, to));
+        for (job, words) in [
+            (
+                with("limits: {cpu: 2", "limits: {cpu: 16"),
+                [
+                    "limits.cpu 16 (set by the Job)",
+                    "maximum.limits.cpu 8 of the JobClass",
+                ],
+            ),
+            (
+                with("limits: {cpu: 2", "limits: {cpu: 8001m"),
+                ["limits.cpu 8001m", "maximum.limits.cpu 8"],
+            ),
+            (
+                with("memory: 2Gi", "memory: 16385Mi"),
+                ["limits.memory 16385Mi", "maximum.limits.memory 16Gi"],
+            ),
+            (
+                with("memory: 2Gi", "memory: 1G"),
+                [
+                    "limits.memory 1G (set by the Job)",
+                    "minimum.limits.memory 1Gi of the JobClass",
+                ],
+            ),
+            (
+                with("requests: {cpu: 1", "requests: {cpu: 499m"),
+                ["requests.cpu 499m", "minimum.requests.cpu 500m"],
+            ),
+            (
+                with("memory: 2Gi", "memory: '1e30'"),
+                ["limits.memory 1e30", "maximum.limits.memory 16Gi"],
+            ),
+        ] {
+            assert_refused(&job, &class, "ResourcesOutOfRange", &words);
+        }
+        assert!(resolved(&with("", ""), &class).is_ok());
+    }
+
+    #[test]
+    fn no_limit_is_above_any_maximum_but_within_any_minimum() {
+        let words = [
+            "spec.resources.limits.memory is not set",
+            "maximum.limits.memory 16Gi",
+        ];
+        assert_refused("limits: {cpu: 1}", MAXIMUM, "ResourcesOutOfRange", &words);
+        assert!(resolved("{}", "minimum: {limits: {cpu: 1}}").is_ok());
+    }
+
+    #[test]
+    fn no_request_is_below_any_minimum_but_within_any_maximum() {
+        let words = [
+            "spec.resources.requests.cpu is not set",
+            "minimum.requests.cpu 100m",
+        ];
+        let minimum = "minimum: {requests: {cpu: 100m}}";
+        assert_refused("limits: {cpu: 1}", minimum, "ResourcesOutOfRange", &words);
+        assert!(resolved("{}", "maximum: {requests: {cpu: 1}}").is_ok());
+    }
+
+    #[test]
+    fn a_limit_of_zero_or_less_is_out_of_range_with_and_without_a_maximum() {
+        for class in [NO_RULES, DEFAULTS, MAXIMUM] {
+            for (limit, fault) in [
+                ("0", "is zero"),
+                ("0Gi", "is zero"),
+                ("-0", "is zero"),
+                ("-1", "is negative"),
+                ("-1Gi", "is negative"),
+                ("-1n", "is negative"),
+            ] {
+                for (job, field) in [
+                    (
+                        format!("limits: {{cpu: '{limit}', memory: 1Gi}}"),
+                        "spec.resources.limits.cpu",
+                    ),
+                    (
+                        format!("limits: {{cpu: 1, memory: '{limit}'}}"),
+                        "spec.resources.limits.memory",
+                    ),
+                ] {
+                    assert_refused(&job, class, "ResourcesOutOfRange", &[field, fault]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_request_may_be_zero_but_not_negative() {
+        assert!(resolved("requests: {cpu: 0, memory: '0'}", NO_RULES).is_ok());
+        let words = ["spec.resources.requests.cpu -1m (set by the Job) is negative"];
+        assert_refused("requests: {cpu: -1m}", NO_RULES, "ResourcesOutOfRange", &words);
+    }
+
+    #[test]
+    fn what_kubernetes_cannot_count_is_out_of_range_without_any_maximum() {
+        for (job, field) in [
+            (
+                "limits: {memory: 9223372036854775808}",
+                "limits.memory 9223372036854775808",
+            ),
+            ("limits: {memory: '1e30'}", "limits.memory 1e30"),
+            ("limits: {memory: 1000E}", "limits.memory 1000E"),
+            ("requests: {cpu: '1e18'}", "requests.cpu 1e18"),
+            ("requests: {cpu: '1e999999999'}", "requests.cpu 1e999999999"),
+        ] {
+            assert_refused(
+                job,
+                NO_RULES,
+                "ResourcesOutOfRange",
+                &[field, "more than Kubernetes can count"],
+            );
+        }
+        // Kubernetes cuts a binary quantity to the largest number it can count.
+        assert!(resolved("limits: {memory: 16Ei}", NO_RULES).is_ok());
+        let forty_digits = "limits: {cpu: '0.1234567890123456789012345678901234567890'}";
+        assert!(resolved(forty_digits, NO_RULES).is_ok());
+    }
+
+    #[test]
+    fn a_request_above_its_limit_is_invalid_and_the_message_says_which_side_is_the_class_s() {
+        const JOB: &str = "(set by the Job)";
+        const CLASS: &str = "(the default of the JobClass)";
+        let class = format!("{{{DEFAULTS}, {MAXIMUM}}}");
+        for (job, class, request, limit) in [
+            (
+                "{requests: {cpu: 1001m}, limits: {cpu: 1}}",
+                NO_RULES,
+                format!("requests.cpu 1001m {JOB}"),
+                format!("limits.cpu 1 {JOB}"),
+            ),
+            (
+                "limits: {cpu: 100m}",
+                &class,
+                format!("requests.cpu 250m {CLASS}"),
+                format!("limits.cpu 100m {JOB}"),
+            ),
+            (
+                "requests: {cpu: 4}",
+                &class,
+                format!("requests.cpu 4 {JOB}"),
+                format!("limits.cpu 2 {CLASS}"),
+            ),
+            (
+                "requests: {memory: 2049Mi}",
+                &class,
+                format!("requests.memory 2049Mi {JOB}"),
+                format!("limits.memory 2Gi {CLASS}"),
+            ),
+        ] {
+            assert_refused(job, class, "InvalidResources", &[&request, "is above", &limit]);
+        }
+    }
+
+    #[test]
+    fn what_is_no_quantity_is_invalid_and_named() {
+        for text in ["1K", "1KB", "1 Gi", "1gi", "1_000", "", "Gi", "--1", "0x10", "1e"] {
+            let field = format!("spec.resources.limits.memory {text:?} is not a quantity");
+            assert_refused(
+                &format!("limits: {{memory: '{text}'}}"),
+                MAXIMUM,
+                "InvalidResources",
+                &[&field],
+            );
+        }
+        for part in ["defaults", "minimum", "maximum"] {
+            let field = format!("the JobClass's spec.resources.{part}.limits.cpu \"two\" is not a quantity");
+            assert_refused(
+                "{}",
+                &format!("{part}: {{limits: {{cpu: two}}}}"),
+                "InvalidResources",
+                &[&field],
+            );
+        }
+    }
+
+    #[test]
+    fn a_refusal_names_every_violation_of_its_kind() {
+        let words = [
+            "spec.resources.limits.cpu 9 ",
+            "spec.resources.limits.memory is not set",
+        ];
+        assert_refused("limits: {cpu: 9}", MAXIMUM, "ResourcesOutOfRange", &words);
+        let words = [
+            "spec.resources.limits.cpu \"a\"",
+            "spec.resources.requests.memory \"b\"",
+        ];
+        let job = "{limits: {cpu: a}, requests: {memory: b}}";
+        assert_refused(job, NO_RULES, "InvalidResources", &words);
+    }
+
+    #[test]
+    fn range_is_checked_before_request_against_limit() {
+        let words = ["spec.resources.limits.cpu 100m", "minimum.limits.cpu 200m"];
+        let class = format!("{{{DEFAULTS}, minimum: {{limits: {{cpu: 200m}}}}}}");
+        assert_refused("limits: {cpu: 100m}", &class, "ResourcesOutOfRange", &words);
+    }
+
+    #[test]
+    fn a_consistent_policy_is_valid() {
+        for policy in [
+            "{}",
+            "{defaults: {}, minimum: {requests: {}}, maximum: {}}",
+            DEFAULTS,
+            MAXIMUM,
+            &format!("{{{DEFAULTS}, {MAXIMUM}}}"),
+            "{minimum: {limits: {cpu: 1}}, defaults: {limits: {cpu: 1000m}}, maximum: {limits: {cpu: '1e0'}}}",
+            "{minimum: {requests: {cpu: 0}, limits: {cpu: 0}}, maximum: {requests: {cpu: 0}}}",
+            "{defaults: {requests: {cpu: 8}}, maximum: {limits: {memory: 1}}}",
+        ] {
+            assert_eq!(yaml::<ResourcePolicy>(policy).validate(), Ok(()), "{policy}");
+        }
+    }
+
+    #[test]
+    fn a_policy_that_contradicts_itself_is_not_valid() {
+        let above =
+            |lower: &str, upper: &str| format!("spec.resources.{lower} is above spec.resources.{upper};");
+        for (policy, problem) in [
+            (
+                "{minimum: {requests: {cpu: 2}}, maximum: {requests: {cpu: 1999m}}}",
+                above("minimum.requests.cpu 2", "maximum.requests.cpu 1999m"),
+            ),
+            (
+                "{minimum: {requests: {cpu: 2}}, maximum: {limits: {cpu: 1}}}",
+                above("minimum.requests.cpu 2", "maximum.limits.cpu 1"),
+            ),
+            (
+                "{minimum: {limits: {memory: 1Gi}}, maximum: {limits: {memory: 1G}}}",
+                above("minimum.limits.memory 1Gi", "maximum.limits.memory 1G"),
+            ),
+            (
+                "{minimum: {requests: {cpu: 2}}, defaults: {requests: {cpu: 1}}}",
+                above("minimum.requests.cpu 2", "defaults.requests.cpu 1"),
+            ),
+            (
+                "{minimum: {requests: {cpu: 2}}, defaults: {limits: {cpu: 1}}}",
+                above("minimum.requests.cpu 2", "defaults.limits.cpu 1"),
+            ),
+            (
+                "{minimum: {limits: {cpu: 2}}, defaults: {limits: {cpu: 1}}}",
+                above("minimum.limits.cpu 2", "defaults.limits.cpu 1"),
+            ),
+            (
+                "defaults: {requests: {cpu: 2}, limits: {cpu: 1}}",
+                above("defaults.requests.cpu 2", "defaults.limits.cpu 1"),
+            ),
+            (
+                "{defaults: {requests: {cpu: 2}}, maximum: {requests: {cpu: 1}}}",
+                above("defaults.requests.cpu 2", "maximum.requests.cpu 1"),
+            ),
+            (
+                "{defaults: {requests: {cpu: 2}}, maximum: {limits: {cpu: 1}}}",
+                above("defaults.requests.cpu 2", "maximum.limits.cpu 1"),
+            ),
+            (
+                "{defaults: {limits: {cpu: 2}}, maximum: {limits: {cpu: 1}}}",
+                above("defaults.limits.cpu 2", "maximum.limits.cpu 1"),
+            ),
+            (
+                "maximum: {limits: {cpu: 0}}",
+                "spec.resources.maximum.limits.cpu is 0; a limit must be above zero".to_owned(),
+            ),
+            (
+                "maximum: {limits: {memory: -1Gi}}",
+                "spec.resources.maximum.limits.memory is -1Gi; a limit must be above zero".to_owned(),
+            ),
+            (
+                "defaults: {limits: {cpu: 0}}",
+                "spec.resources.defaults.limits.cpu is 0; a limit must be above zero".to_owned(),
+            ),
+            (
+                "defaults: {requests: {cpu: -1}}",
+                "spec.resources.defaults.requests.cpu is -1; it must not be negative".to_owned(),
+            ),
+            (
+                "minimum: {limits: {cpu: -1}}",
+                "spec.resources.minimum.limits.cpu is -1; it must not be negative".to_owned(),
+            ),
+            (
+                "minimum: {requests: {memory: 1KB}}",
+                "spec.resources.minimum.requests.memory \"1KB\" is not a quantity".to_owned(),
+            ),
+        ] {
+            let problems = yaml::<ResourcePolicy>(policy).validate().expect_err(policy);
+            let [found] = problems.as_slice() else {
+                panic!("{policy}: {problems:?}");
+            };
+            assert!(found.to_string().starts_with(&problem), "{policy}: {found}");
+        }
+    }
+
+    #[test]
+    fn every_problem_of_a_policy_is_reported() {
+        let policy: ResourcePolicy =
+            yaml("{minimum: {limits: {cpu: 3, memory: x}}, maximum: {limits: {cpu: 2, memory: 0}}}");
+        let problems = policy.validate().expect_err("three problems").len();
+        assert_eq!(problems, 3);
+    }
+
+    #[test]
+    fn the_api_server_checks_the_same_laws_and_names_the_fields() {
+        let schema = serde_json::to_value(schemars::schema_for!(ResourcePolicy)).unwrap();
+        let rules = schema["x-kubernetes-validations"].as_array().unwrap();
+        let laws = Law::all();
+        assert_eq!(rules.len(), laws.len());
+        for (rule, law) in rules.iter().zip(laws) {
+            let places = match law {
+                Law::NotNegative(place) | Law::Positive(place) => vec![place],
+                Law::AtMost(lower, upper) => vec![lower, upper],
+            };
+            for place in places {
+                let place = place.to_string();
+                assert!(
+                    rule["rule"]
+                        .as_str()
+                        .unwrap()
+                        .contains(&format!("has(self.{place})"))
+                );
+                assert!(rule["message"].as_str().unwrap().contains(&place));
+            }
+        }
+    }
+
+    #[test]
+    fn a_quantity_s_schema_takes_an_integer_or_a_short_text_and_no_null() {
+        let schema = serde_json::to_value(schemars::schema_for!(ResourceQuantities)).unwrap();
+        for resource in ["cpu", "memory"] {
+            let quantity = &schema["properties"][resource];
+            assert_eq!(quantity["x-kubernetes-int-or-string"], true);
+            assert_eq!(quantity["maxLength"], QUANTITY_LENGTH);
+            assert!(quantity.get("type").is_none() && quantity.get("nullable").is_none());
+        }
+        assert!(schema.get("required").is_none());
+    }
+
+    #[test]
+    fn an_integer_is_a_quantity_and_an_absent_one_is_not_written() {
+        let quantities: ResourceQuantities = yaml("cpu: 2");
+        assert_eq!(
+            serde_json::to_value(quantities).unwrap(),
+            serde_json::json!({ "cpu": "2" })
+        );
+        let nothing = serde_json::to_value(ResourcePolicy::default()).unwrap();
+        assert_eq!(nothing, serde_json::json!({}));
+    }
 }
