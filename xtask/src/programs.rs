@@ -11,6 +11,7 @@ use clap::ValueEnum;
 use sha2::{Digest, Sha256};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -195,7 +196,10 @@ impl Build {
     fn run(&self) -> Result<()> {
         let parent = self.kept.parent().context("the cache has no parent folder")?;
         std::fs::create_dir_all(parent).with_context(|| format!("cannot create {}", parent.display()))?;
-        let building = tempfile::Builder::new().prefix(".building-").tempdir_in(parent)?;
+        let building = tempfile::Builder::new()
+            .prefix(".building-")
+            .permissions(std::fs::Permissions::from_mode(0o755)) // other users may share the cache
+            .tempdir_in(parent)?;
         match &self.source {
             Source::Go { folder, package, .. } => self.go_build(folder, package, building.path())?,
             Source::Crate { version } => self.cargo_install(version, building.path())?,

@@ -46,7 +46,12 @@ impl Progress {
             }
             None if self.last_line.elapsed() >= PLAIN_INTERVAL => {
                 self.last_line = Instant::now();
-                eprintln!("{}: {} of {}, {message}", self.title, self.position, self.total);
+                let of = if self.total > 0 {
+                    format!(" of {}", self.total)
+                } else {
+                    String::new()
+                };
+                eprintln!("{}: {}{of}, {message}", self.title, self.position);
             }
             None => {}
         }

@@ -29,8 +29,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How long a part may take to end when asked.
-const GRACE: Duration = Duration::from_secs(20);
+/// How long a part may take to end when asked. The API server would wait a minute for its watchers.
+const GRACE: Duration = Duration::from_secs(5);
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

@@ -5,22 +5,28 @@ use super::{
     node,
 };
 use anyhow::Result;
+use std::io::{Write, stdout};
 use std::process::ExitCode;
 
 /// Prints every part; succeeds if all are well.
 pub(crate) fn print() -> Result<ExitCode> {
+    let mut out = stdout().lock();
     let Some(cluster) = Cluster::of_this_checkout()? else {
-        println!("no cluster of this checkout; `cargo xtask cluster up` starts one");
+        writeln!(
+            out,
+            "no cluster of this checkout; `cargo xtask cluster up` starts one"
+        )?;
         if let Some(other) = other_on_this_machine()?.filter(Cluster::is_alive) {
-            println!(
+            writeln!(
+                out,
                 "one of another checkout runs: {}",
                 other.description.state.display()
-            );
+            )?;
         }
         return Ok(ExitCode::FAILURE);
     };
     let mut well = true;
-    println!("{:20} {:>8}  HEALTH", "PART", "PID");
+    writeln!(out, "{:20} {:>8}  HEALTH", "PART", "PID")?;
     for part in cluster.description.mode.parts() {
         let process = cluster.process(part)?;
         let health = match &process {
@@ -29,30 +35,26 @@ pub(crate) fn print() -> Result<ExitCode> {
         };
         well &= health.is_none();
         let pid = process.map_or("-".to_owned(), |process| process.pid.to_string());
-        println!(
-            "{part:20} {pid:>8}  {}",
-            health.unwrap_or_else(|| "ok".to_owned())
-        );
+        writeln!(out, "{part:20} {pid:>8}  {}", health.as_deref().unwrap_or("ok"))?;
     }
-    println!(
-        "version     {}",
-        version(&cluster).unwrap_or_else(|error| error.to_string())
-    );
+    let version = version(&cluster).unwrap_or_else(|_| "unknown: the API server does not answer".to_owned());
+    writeln!(out, "version     {version}")?;
     if cluster.description.mode.has_node() {
         let ready = "--output=jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
         let ready = cluster
             .kubectl(&["get", "node", node::NAME, ready])
             .is_ok_and(|status| status == "True");
         well &= ready;
-        println!(
+        writeln!(
+            out,
             "node        {} {}",
             node::NAME,
             if ready { "Ready" } else { "not Ready" }
-        );
+        )?;
     }
-    println!("server      {}", cluster.server());
-    println!("kubeconfig  {}", cluster.kubeconfig().display());
-    println!("logs        {}", cluster.state("logs").display());
+    writeln!(out, "server      {}", cluster.server())?;
+    writeln!(out, "kubeconfig  {}", cluster.kubeconfig().display())?;
+    writeln!(out, "logs        {}", cluster.state("logs").display())?;
     Ok(if well {
         ExitCode::SUCCESS
     } else {
