@@ -1,0 +1,34 @@
+//! The commands by name.
+
+use crate::{cluster, crds, deploy, image, test, tool};
+use std::process::ExitCode;
+
+#[derive(clap::Parser)]
+#[command(name = "cargo xtask", about = "The project's own commands", version)]
+pub(crate) enum Xtask {
+    /// The local cluster: a real Kubernetes on this machine, its state under target/cluster.
+    Cluster(cluster::Args),
+    /// Build the adapters' images as OCI archives under target/images.
+    Image(image::Args),
+    /// Write the CRDs from the Rust types, or check that the files are what the types say.
+    Crds(crds::Args),
+    /// Install the charts of this checkout with Helm.
+    Deploy(deploy::Args),
+    /// Run every test, from unit to end-to-end, and print one summary.
+    Test(test::Args),
+    /// Run one of the pinned programs (kubectl, helm, …), building it first where needed.
+    Tool(tool::Args),
+}
+
+impl Xtask {
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        match self {
+            Xtask::Cluster(args) => cluster::run(args),
+            Xtask::Image(args) => image::run(&args),
+            Xtask::Crds(args) => crds::run(&args),
+            Xtask::Deploy(args) => deploy::run(&args),
+            Xtask::Test(args) => test::run(&args),
+            Xtask::Tool(args) => tool::run(&args),
+        }
+    }
+}
