@@ -128,14 +128,40 @@ pub(crate) fn selector_operators() -> Rule {
     .message("has an operator that is none of In, NotIn (each with at least one value), Exists and DoesNotExist (each without values)")
 }
 
+/// Name of a label, with an optional prefix.
+const LABEL_KEY: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$";
+/// Value of a label; may be empty.
+const LABEL_VALUE: &str = r"^([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$";
+
+/// What is said of anything else.
+const NO_LABEL: &str = "has a key or value that no label can have: keys are names of at most 63 characters with an optional DNS prefix and `/`, values at most 63 letters, digits, `-`, `_` and `.`";
+
 /// Selector whose keys and values can be labels at all.
 pub(crate) fn selector_labels() -> Rule {
-    const KEY: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$";
-    const VALUE: &str = r"^([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$";
     Rule::new(format!(
-        "(!has(self.matchLabels) || self.matchLabels.all(k, k.matches(r'{KEY}') && self.matchLabels[k].matches(r'{VALUE}'))) && \
-         (!has(self.matchExpressions) || self.matchExpressions.all(e, e.key.matches(r'{KEY}') && \
-         (!has(e.values) || e.values.all(v, v.matches(r'{VALUE}')))))"
+        "(!has(self.matchLabels) || self.matchLabels.all(k, k.matches(r'{LABEL_KEY}') && self.matchLabels[k].matches(r'{LABEL_VALUE}'))) && \
+         (!has(self.matchExpressions) || self.matchExpressions.all(e, e.key.matches(r'{LABEL_KEY}') && \
+         (!has(e.values) || e.values.all(v, v.matches(r'{LABEL_VALUE}')))))"
     ))
-    .message("has a key or value that no label can have: keys are names of at most 63 characters with an optional DNS prefix and `/`, values at most 63 letters, digits, `-`, `_` and `.`")
+    .message(NO_LABEL)
+}
+
+/// Labels by name.
+pub(crate) fn labels() -> Rule {
+    Rule::new(format!(
+        "self.all(k, k.matches(r'{LABEL_KEY}') && self[k].matches(r'{LABEL_VALUE}'))"
+    ))
+    .message(NO_LABEL)
+}
+
+/// Tolerations that Kubernetes takes.
+pub(crate) fn tolerations() -> Rule {
+    Rule::new(
+        "self.all(t, (!has(t.effect) || t.effect in ['', 'NoSchedule', 'PreferNoSchedule', 'NoExecute']) && \
+         (!has(t.operator) || t.operator in ['', 'Equal', 'Exists', 'Lt', 'Gt']) && \
+         (has(t.key) && t.key != '' || has(t.operator) && t.operator == 'Exists') && \
+         !(has(t.operator) && t.operator == 'Exists' && has(t.value) && t.value != '') && \
+         !(has(t.tolerationSeconds) && (!has(t.effect) || t.effect != 'NoExecute')))",
+    )
+    .message("has a toleration that Kubernetes refuses: operator is Equal, Exists (without a value), Lt or Gt, and Exists where key is empty; effect is NoSchedule, PreferNoSchedule or NoExecute, and NoExecute with tolerationSeconds")
 }

@@ -76,10 +76,12 @@ pub struct Scheduling {
     /// Labels a node must carry.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 64))]
+    #[x_kube(validation = format::labels())]
     pub node_selector: BTreeMap<String, String>,
     /// Taints the pods tolerate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
+    #[x_kube(validation = format::tolerations())]
     pub tolerations: Vec<Toleration>,
 }
 

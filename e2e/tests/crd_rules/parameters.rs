@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use ayatori_core::crd;
 use ayatori_e2e::api::{Run, Verdict, Verdict::Accepted, Verdict::Refused, in_namespace, merged};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::samples::opensandbox_spec;
 use crate::{creations, dry_run, spec_change, transitions};
@@ -11,6 +11,9 @@ use crate::{creations, dry_run, spec_change, transitions};
 #[tokio::test]
 #[rustfmt::skip]
 async fn kubernetes_parameters_are_created_only_with_valid_fields() -> anyhow::Result<()> {
+    const TOLERATION: Verdict = Refused("has a toleration that Kubernetes refuses");
+    let tolerate = |toleration: Value| json!({ "scheduling": { "tolerations": [toleration] } });
+    let select = |labels: Value| json!({ "scheduling": { "nodeSelector": labels } });
     creations(
         crd::kubernetes_parameters(),
         json!({}),
@@ -32,6 +35,15 @@ async fn kubernetes_parameters_are_created_only_with_valid_fields() -> anyhow::R
             ("a service account with a bad name", json!({ "serviceAccountName": "A_b" }), Refused("must be the name of an object")),
             ("a runtime class with a bad name", json!({ "runtimeClassName": "" }), Refused("must be the name of an object")),
             ("a pull policy nobody knows", json!({ "imagePullPolicy": "Sometimes" }), Refused("Unsupported value: \"Sometimes\"")),
+            ("a toleration of everything", tolerate(json!({ "operator": "Exists" })), Accepted),
+            ("a toleration for a time", tolerate(json!({ "key": "a", "effect": "NoExecute", "tolerationSeconds": 60 })), Accepted),
+            ("a toleration without a key", tolerate(json!({ "operator": "Equal", "value": "a" })), TOLERATION),
+            ("an operator nobody knows", tolerate(json!({ "key": "a", "operator": "Like" })), TOLERATION),
+            ("an effect nobody knows", tolerate(json!({ "key": "a", "effect": "Never" })), TOLERATION),
+            ("Exists with a value", tolerate(json!({ "key": "a", "operator": "Exists", "value": "b" })), TOLERATION),
+            ("a time for an effect without one", tolerate(json!({ "key": "a", "effect": "NoSchedule", "tolerationSeconds": 60 })), TOLERATION),
+            ("a node selector by a key that is none", select(json!({ "a b": "c" })), Refused("has a key or value that no label can have")),
+            ("a node selector by a value that is none", select(json!({ "a": "b/c" })), Refused("has a key or value that no label can have")),
             ("65 tolerations", json!({ "scheduling": { "tolerations": vec![json!({ "operator": "Exists" }); 65] } }), Refused("Too many")),
         ],
     )
