@@ -15,7 +15,7 @@ use kube::{Api, Client, Config};
 use serde_json::Value;
 
 /// Label on what a test creates outside its namespace: the namespace's name.
-const RUN_LABEL: &str = "test.ayatori.ddupan.top/run";
+pub const RUN_LABEL: &str = "test.ayatori.ddupan.top/run";
 
 /// A client for the cluster that `KUBECONFIG` names. Without a cluster a test fails: skipped tests prove nothing.
 pub async fn client() -> anyhow::Result<Client> {
@@ -135,7 +135,8 @@ pub fn resource(crd: &CustomResourceDefinition) -> ApiResource {
     }
 }
 
-/// Applies definitions and waits until the API server serves their objects.
+/// Makes sure that the API server serves these definitions. What is already so is not written: a chart that
+/// installed them stays their only owner.
 pub async fn install(client: &Client, crds: &[CustomResourceDefinition]) -> anyhow::Result<()> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     for crd in crds {
@@ -144,11 +145,15 @@ pub async fn install(client: &Client, crds: &[CustomResourceDefinition]) -> anyh
             .name
             .as_deref()
             .context("a definition without a name")?;
-        let apply = PatchParams::apply("ayatori-tests").force();
-        definitions
-            .patch(name, &apply, &Patch::Apply(crd))
-            .await
-            .with_context(|| format!("applying the CRD {name}"))?;
+        let apply = async |params: PatchParams| {
+            let applied = definitions.patch(name, &params, &Patch::Apply(crd)).await;
+            applied.with_context(|| format!("applying the CRD {name}"))
+        };
+        let params = PatchParams::apply("ayatori-tests").force();
+        let wanted = apply(params.clone().dry_run()).await?;
+        if definitions.get_opt(name).await?.map(|found| found.spec) != Some(wanted.spec) {
+            apply(params).await?;
+        }
         let objects: Api<DynamicObject> = Api::all_with(client.clone(), &resource(crd));
         eventually(&format!("the API server serves {name}"), async || {
             Ok(objects.list(&ListParams::default().limit(1)).await.is_ok())
