@@ -2,3 +2,6 @@
 
 pub mod accounts;
 pub mod api;
+pub mod counter;
+pub mod replica;
+pub mod world;

@@ -6,6 +6,7 @@ mod cli;
 mod cluster;
 mod command;
 mod crds;
+mod demo;
 mod deploy;
 mod image;
 mod programs;

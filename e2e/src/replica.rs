@@ -1,0 +1,190 @@
+//! Adapter processes outside the cluster, under the adapter's own service account, to be killed at will.
+
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+use tokio::process::{Child, Command};
+
+use crate::accounts::SYSTEM_NAMESPACE;
+use crate::api::eventually;
+
+const ADAPTER: &str = "kubernetes-adapter";
+
+/// A path that `cargo xtask test` hands to the tests.
+fn given(variable: &str) -> anyhow::Result<PathBuf> {
+    let path = std::env::var_os(variable)
+        .with_context(|| format!("{variable} is not set: run `cargo xtask test`"))?;
+    Ok(PathBuf::from(path))
+}
+
+/// Runs kubectl and returns what it printed.
+pub async fn kubectl(arguments: &[&str]) -> anyhow::Result<String> {
+    let output = Command::new(given("AYATORI_KUBECTL")?)
+        .args(arguments)
+        .output()
+        .await
+        .context("running kubectl")?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "kubectl {}: {error}",
+        arguments.join(" ")
+    );
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// The cluster without its deployed adapter: only replicas that the test starts act on it.
+pub struct Stage {
+    client: Client,
+    kubeconfig: tempfile::NamedTempFile,
+    replicas: i32,
+}
+
+impl Stage {
+    /// Takes the deployed adapter off the stage. [`Stage::clear`] brings it back.
+    pub async fn take(client: &Client) -> anyhow::Result<Self> {
+        let deployments = Api::<Deployment>::namespaced(client.clone(), SYSTEM_NAMESPACE);
+        let deployed = deployments
+            .get(ADAPTER)
+            .await
+            .context("the adapter is not deployed: `cargo xtask deploy`")?;
+        let replicas = deployed.spec.and_then(|s| s.replicas).unwrap_or(1).max(1);
+        let stage = Self {
+            client: client.clone(),
+            kubeconfig: credentials().await?,
+            replicas,
+        };
+        stage.scale(0).await?;
+        Ok(stage)
+    }
+
+    /// Brings the deployed adapter back.
+    pub async fn clear(self) -> anyhow::Result<()> {
+        self.scale(self.replicas).await
+    }
+
+    async fn scale(&self, replicas: i32) -> anyhow::Result<()> {
+        let deployments = Api::<Deployment>::namespaced(self.client.clone(), SYSTEM_NAMESPACE);
+        let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
+        deployments
+            .patch(ADAPTER, &PatchParams::default(), &patch)
+            .await?;
+        let pods = Api::<Pod>::namespaced(self.client.clone(), SYSTEM_NAMESPACE);
+        let ours = ListParams::default().labels(&format!("app.kubernetes.io/name={ADAPTER}"));
+        eventually(
+            &format!("{replicas} adapter pods are ready and no other is there"),
+            async || {
+                let pods = pods.list(&ours).await?.items;
+                let ready = pods.iter().filter(|p| is_ready(p)).count();
+                Ok(pods.len() == ready && i32::try_from(ready)? == replicas)
+            },
+        )
+        .await
+    }
+
+    /// Forgets who led, so that the next replica need not wait for a dead one's lease to expire.
+    pub async fn forget_leaders(&self) -> anyhow::Result<()> {
+        let leases = Api::<Lease>::namespaced(self.client.clone(), SYSTEM_NAMESPACE);
+        for lease in [ADAPTER, "unowned"] {
+            match leases.delete(lease, &DeleteParams::default()).await {
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                Err(error) => bail!(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a replica. `fault`: where it is to die, as `AYATORI_FAULT` says it.
+    pub fn start(&self, identity: &str, fault: Option<&str>) -> anyhow::Result<Replica> {
+        let mut command = Command::new(given("AYATORI_MORTAL_ADAPTER")?);
+        command
+            .args(["--namespace", SYSTEM_NAMESPACE, "--identity", identity])
+            .args([
+                "--listen",
+                "127.0.0.1:0",
+                "--log-format",
+                "text",
+                "--allow-secret-checks",
+            ])
+            .env("KUBECONFIG", self.kubeconfig.path())
+            .env_remove("AYATORI_FAULT")
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        if let Some(fault) = fault {
+            command.env("AYATORI_FAULT", fault);
+        }
+        Ok(Replica {
+            child: command.spawn().context("starting a replica")?,
+        })
+    }
+}
+
+/// One adapter process.
+pub struct Replica {
+    child: Child,
+}
+
+impl Replica {
+    /// Ends it with SIGKILL.
+    pub async fn kill(mut self) -> anyhow::Result<()> {
+        self.child.kill().await.context("killing a replica")
+    }
+
+    /// Returns once it has ended by itself, or `None` after `patience`.
+    pub async fn ended(&mut self, patience: Duration) -> anyhow::Result<Option<ExitStatus>> {
+        match tokio::time::timeout(patience, self.child.wait()).await {
+            Ok(status) => Ok(Some(status?)),
+            Err(_) => Ok(None),
+        }
+    }
+}
+
+/// Whether a process was ended by SIGKILL.
+pub fn was_killed(status: ExitStatus) -> bool {
+    status.signal() == Some(9)
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_ref());
+    conditions.is_some_and(|all| all.iter().any(|c| c.type_ == "Ready" && c.status == "True"))
+}
+
+/// A kubeconfig of the adapter's service account.
+async fn credentials() -> anyhow::Result<tempfile::NamedTempFile> {
+    let token = kubectl(&[
+        "create",
+        "token",
+        ADAPTER,
+        "--namespace",
+        SYSTEM_NAMESPACE,
+        "--duration=2h",
+    ])
+    .await?;
+    let config = kubectl(&[
+        "config",
+        "view",
+        "--raw",
+        "--minify",
+        "--flatten",
+        "--output=json",
+    ])
+    .await?;
+    let mut config: Value = serde_json::from_str(&config)?;
+    let user = config
+        .pointer_mut("/users/0/user")
+        .context("the kubeconfig names no user")?;
+    *user = json!({"token": token.trim()});
+    let file = tempfile::NamedTempFile::new()?;
+    serde_json::to_writer(file.as_file(), &config)?;
+    Ok(file)
+}

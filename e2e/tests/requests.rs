@@ -1,0 +1,166 @@
+//! What one Job costs the API server, counted from its own audit log.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, ensure};
+use ayatori_core::job::Outcome;
+use ayatori_e2e::accounts::KUBERNETES_ADAPTER;
+use ayatori_e2e::world::{World, expect, with_world};
+use serde::Deserialize;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Entry {
+    verb: String,
+    user: User,
+    object_ref: Option<Object>,
+    response_status: Option<Status>,
+}
+
+#[derive(Debug, Deserialize)]
+struct User {
+    username: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Object {
+    resource: String,
+    namespace: String,
+    name: String,
+    api_group: String,
+    subresource: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Status {
+    code: Option<u16>,
+}
+
+/// What the adapter asked about a namespace or a class, in order, without Events.
+fn requests_about(world: &World) -> anyhow::Result<Vec<String>> {
+    let folder =
+        std::env::var_os("AYATORI_CLUSTER").context("AYATORI_CLUSTER is not set: run `cargo xtask test`")?;
+    let logs = PathBuf::from(folder).join("logs");
+    let mut files: Vec<_> = std::fs::read_dir(&logs)
+        .with_context(|| format!("reading {}", logs.display()))?
+        .filter_map(|f| f.ok().map(|f| f.path()))
+        .filter(|f| {
+            f.file_name()
+                .and_then(|n| n.to_str())
+                .is_some_and(|n| n.starts_with("audit"))
+        })
+        .collect();
+    files.sort();
+    let mut requests = vec![];
+    for file in files {
+        for line in std::fs::read_to_string(file)?
+            .lines()
+            .filter(|l| l.contains(&world.namespace))
+        {
+            let entry: Entry = serde_json::from_str(line).with_context(|| line.to_owned())?;
+            let object = entry.object_ref.unwrap_or_default();
+            let about = object.namespace == world.namespace || object.name == world.class;
+            if entry.user.username == KUBERNETES_ADAPTER && about && object.resource != "events" {
+                let sub = if object.subresource.is_empty() {
+                    String::new()
+                } else {
+                    format!("/{}", object.subresource)
+                };
+                let code = entry.response_status.and_then(|s| s.code).unwrap_or_default();
+                requests.push(format!(
+                    "{} {}{sub} {} -> {code}",
+                    entry.verb, object.resource, object.api_group
+                ));
+            }
+        }
+    }
+    Ok(requests)
+}
+
+fn is_write(request: &str) -> bool {
+    ["create", "update", "patch", "delete", "deletecollection"]
+        .iter()
+        .any(|v| request.starts_with(&format!("{v} ")))
+}
+
+/// Requests of one Job's life, from before its creation to its end, and to its last trace.
+async fn life(world: &World, name: &str, then: &str) -> anyhow::Result<(Vec<String>, Vec<String>)> {
+    // The class's own writes are over once it is ready.
+    let ready = world.client.clone();
+    let classes = kube::Api::<ayatori_core::job_class::JobClass>::all(ready);
+    world
+        .eventually("the class is ready", async || {
+            let class = classes.get(&world.class).await?;
+            Ok(class
+                .status
+                .is_some_and(|s| ayatori_core::conditions::is_true(&s.conditions, "Ready")))
+        })
+        .await?;
+    let before = requests_about(world)?.len();
+    let mut job = world.job(name, then);
+    job.spec.ttl_seconds_after_finished = Some(4);
+    world.create(&job).await?;
+    expect(
+        &world.when_finished(name).await?,
+        Outcome::Succeeded,
+        "Completed",
+        Some(0),
+    )?;
+    let to_the_end = requests_about(world)?.split_off(before);
+    world.when_gone(name).await?;
+    let all = requests_about(world)?.split_off(before);
+    let afterwards = all.get(to_the_end.len()..).unwrap_or_default().to_vec();
+    Ok((to_the_end, afterwards))
+}
+
+#[tokio::test]
+async fn a_job_that_runs_costs_seven_writes_to_its_end_five_more_until_it_is_gone_and_two_reads()
+-> anyhow::Result<()> {
+    with_world(async |world: World| {
+        let (to_the_end, afterwards) = life(&world, "runs", "sleep 3").await?;
+        println!(
+            "to the end:\n  {}\nafterwards:\n  {}",
+            to_the_end.join("\n  "),
+            afterwards.join("\n  ")
+        );
+        let writes = to_the_end.iter().filter(|r| is_write(r)).count();
+        ensure!(writes <= 7, "{writes} writes to the end");
+        let after = afterwards.iter().filter(|r| is_write(r)).count();
+        ensure!(after <= 5, "{after} writes afterwards");
+        let reads: Vec<_> = to_the_end
+            .iter()
+            .filter(|r| !is_write(r) && !r.starts_with("watch "))
+            .collect();
+        let live = ["get jobclasses ", "get kubernetesexecutionparameters "];
+        ensure!(
+            reads.len() == 2
+                && live
+                    .iter()
+                    .all(|l| reads.iter().filter(|r| r.starts_with(l)).count() == 1),
+            "reads beyond the live look at class and parameters: {reads:?}"
+        );
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_job_whose_start_and_end_are_seen_together_costs_six_writes() -> anyhow::Result<()> {
+    with_world(async |world: World| {
+        let (to_the_end, _) = life(&world, "instant", "true").await?;
+        let writes = to_the_end.iter().filter(|r| is_write(r)).count();
+        // Whether the running process is seen is up to the kubelet; the counting start takes a moment.
+        let started = to_the_end
+            .iter()
+            .filter(|r| r.starts_with("patch jobs/status"))
+            .count();
+        ensure!(writes == started + 3 + 1, "{to_the_end:?}");
+        ensure!(
+            writes <= if started == 3 { 6 } else { 7 },
+            "{writes} writes: {to_the_end:?}"
+        );
+        Ok(())
+    })
+    .await
+}
