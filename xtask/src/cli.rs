@@ -1,6 +1,6 @@
 //! The commands by name.
 
-use crate::{cluster, crds, deploy, image, test, tool};
+use crate::{cluster, crds, demo, deploy, image, test, tool};
 use std::process::ExitCode;
 
 #[derive(clap::Parser)]
@@ -14,6 +14,8 @@ pub(crate) enum Xtask {
     Crds(crds::Args),
     /// Install the charts of this checkout with Helm.
     Deploy(deploy::Args),
+    /// Run one Job of every ending on the local cluster and tell its story; leaves the cluster running.
+    Demo(demo::Args),
     /// Run every test, from unit to end-to-end, and print one summary.
     Test(test::Args),
     /// Run one of the pinned programs (kubectl, helm, …), building it first where needed.
@@ -27,6 +29,7 @@ impl Xtask {
             Xtask::Image(args) => image::run(&args),
             Xtask::Crds(args) => crds::run(&args),
             Xtask::Deploy(args) => deploy::run(&args),
+            Xtask::Demo(args) => demo::run(&args),
             Xtask::Test(args) => test::run(&args),
             Xtask::Tool(args) => tool::run(&args),
         }

@@ -28,11 +28,12 @@ const GONE: Duration = Duration::from_secs(15);
 /// Removes everything of this cluster from the machine, except its folder, and fails naming what stayed.
 pub(crate) fn sweep(cluster: &Cluster) -> Result<()> {
     let with_node = cluster.description.mode.has_node();
-    let mut processes = strays(cluster);
-    if with_node {
-        processes.extend(pod_processes()?);
-    }
-    processes.iter().try_for_each(Process::kill)?;
+    // A process may start another while it is being ended: again until none is left.
+    wait::until("the end of the processes", GONE, || {
+        let processes = processes(cluster)?;
+        processes.iter().try_for_each(Process::kill)?;
+        Ok(processes.is_empty())
+    })?;
     if with_node {
         remove_shared_files(cluster);
         unmount_all(&cluster.description.state)?;
@@ -53,28 +54,27 @@ pub(crate) fn sweep(cluster: &Cluster) -> Result<()> {
 
 /// What is still on the machine, in words.
 pub(crate) fn leftovers(cluster: &Cluster) -> Result<Vec<String>> {
-    let name = |process: &Process| format!("process {}", process.pid);
-    let mut left: Vec<String> = strays(cluster).iter().map(name).collect();
+    let mut left: Vec<String> = processes(cluster)?
+        .iter()
+        .map(|process| format!("process {process}"))
+        .collect();
     if cluster.description.mode.has_node() {
-        left.extend(
-            pod_processes()?
-                .iter()
-                .map(|process| format!("pod {}", name(process))),
-        );
-        left.extend(
-            mounts_under(&cluster.description.state)?
-                .iter()
-                .map(|path| format!("mount {}", path.display())),
-        );
-        left.extend(
-            devices()
-                .into_iter()
-                .map(|device| format!("network device {device}")),
-        );
+        let mounts = mounts_under(&cluster.description.state)?;
+        left.extend(mounts.iter().map(|path| format!("mount {}", path.display())));
+        left.extend(devices().iter().map(|device| format!("network device {device}")));
         left.extend(cgroups()?.iter().map(|path| format!("cgroup {}", path.display())));
         left.extend(iptables::leftovers()?);
     }
     Ok(left)
+}
+
+/// All processes of the cluster, and of its pods.
+fn processes(cluster: &Cluster) -> Result<Vec<Process>> {
+    let mut processes = strays(cluster);
+    if cluster.description.mode.has_node() {
+        processes.extend(pod_processes()?);
+    }
+    Ok(processes)
 }
 
 /// Processes of the cluster, whether recorded or not: one of its programs, with one of its folders on its

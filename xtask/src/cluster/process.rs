@@ -117,6 +117,17 @@ impl Process {
     }
 }
 
+/// The pid, and the program while it is known.
+impl std::fmt::Display for Process {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let stat = procfs::process::Process::new(self.pid).and_then(|process| process.stat());
+        match stat {
+            Ok(stat) if self.is_alive() => write!(to, "{} ({})", self.pid, stat.comm),
+            _ => write!(to, "{}", self.pid),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -79,6 +79,10 @@ fn reusable(mode: Mode) -> Result<Option<Cluster>> {
 
 /// Starts what does not live and replaces what is not well.
 fn repair(cluster: &Cluster) -> Result<()> {
+    if cluster.description.mode.has_node() {
+        node::create_device()?;
+        node::create_cgroups()?;
+    }
     for part in cluster.description.mode.parts() {
         if cluster.process(part)?.is_some() && part.health(cluster).is_ok() {
             continue;
@@ -145,6 +149,13 @@ fn create_folders(cluster: &Cluster) -> Result<()> {
     if state.as_os_str().len() > LONGEST_STATE {
         bail!(
             "{} is too long a path for sockets: move the checkout to a shorter one",
+            state.display()
+        );
+    }
+    if state.to_string_lossy().contains([' ', '\t', '\n', '\\']) {
+        // The kernel escapes them in its list of mounts; what is not recognised would not be unmounted.
+        bail!(
+            "{} has a blank in it: move the checkout to a path without",
             state.display()
         );
     }
