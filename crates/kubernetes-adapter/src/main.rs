@@ -1,2 +1,37 @@
-//! placeholder
-fn main(){}
+//! Runs Ayatori Jobs as native batch/v1 Jobs.
+//!
+//! [`backend`] answers the controller's questions and carries out its effects. It reads caches that [`watch`]
+//! fills with [`view`]s, lets [`observe`] say what they mean, and talks to the API server through [`requests`].
+//! [`manifest`] makes batch Jobs, [`name`] names them, [`references`] looks up what Jobs refer to, and [`tidy`]
+//! lets go of pods that nobody looks after.
+
+use ayatori_controller::adapter;
+use clap::Parser;
+
+mod backend;
+mod cache;
+mod manifest;
+mod name;
+mod observe;
+mod references;
+mod requests;
+mod tidy;
+mod view;
+mod watch;
+
+/// Runs Ayatori Jobs as native batch/v1 Jobs of the cluster it runs in.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(flatten)]
+    adapter: adapter::Options,
+    #[command(flatten)]
+    kubernetes: backend::Options,
+}
+
+fn main() -> anyhow::Result<()> {
+    let Arguments { adapter, kubernetes } = Arguments::parse();
+    adapter::block_on(adapter::run("kubernetes-adapter", adapter, async |client| {
+        Ok(backend::KubernetesBackend::new(&client, &kubernetes))
+    }))
+}

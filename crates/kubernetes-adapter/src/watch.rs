@@ -1,0 +1,308 @@
+//! The watches of the backend: what they fill, and which Jobs and classes each change concerns.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use ayatori_controller::failure::brief;
+use ayatori_core::conditions::clean;
+use ayatori_core::execution::Why;
+use ayatori_core::job::Job;
+use ayatori_core::names::JOB_UID_LABEL;
+use futures::stream::{self, BoxStream};
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::batch::v1 as batch;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+
+use crate::cache::{self, Cache, Cached, Filler, Key, RuntimeClassName};
+use crate::requests::Requests;
+use crate::tidy;
+use crate::view::{BatchJob, Identity, Node, Pod, Refusal};
+
+/// How long a question waits for caches that are still being filled.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long what this process created stands in for a watch that does not show it yet.
+const LAG: Duration = Duration::from_secs(10);
+
+/// What the watches have shown.
+pub(crate) struct Caches {
+    jobs: Arc<Cache<BatchJob>>,
+    pods: Arc<Cache<Pod>>,
+    nodes: Arc<Cache<Node>>,
+    refusals: Arc<Cache<Refusal>>,
+    runtime_classes: Arc<Cache<RuntimeClassName>>,
+    created: Mutex<HashMap<Key, (Instant, Arc<BatchJob>)>>,
+}
+
+/// The watches that fill the caches, not started yet.
+pub(crate) struct Watches {
+    client: Client,
+    caches: Arc<Caches>,
+    jobs: Filler<BatchJob>,
+    pods: Filler<Pod>,
+    nodes: Filler<Node>,
+    refusals: Filler<Refusal>,
+}
+
+/// The watch of RuntimeClasses, not started yet.
+pub(crate) struct ClassWatch {
+    client: Client,
+    runtime_classes: Filler<RuntimeClassName>,
+}
+
+/// Empty caches and what fills them.
+pub(crate) fn new(client: &Client) -> (Arc<Caches>, Watches, ClassWatch) {
+    let (jobs, fill_jobs) = cache::new();
+    let (pods, fill_pods) = cache::new();
+    let (nodes, fill_nodes) = cache::new();
+    let (refusals, fill_refusals) = cache::new();
+    let (runtime_classes, fill_runtime_classes) = cache::new();
+    let caches = Arc::new(Caches {
+        jobs,
+        pods,
+        nodes,
+        refusals,
+        runtime_classes,
+        created: Mutex::default(),
+    });
+    let watches = Watches {
+        client: client.clone(),
+        caches: caches.clone(),
+        jobs: fill_jobs,
+        pods: fill_pods,
+        nodes: fill_nodes,
+        refusals: fill_refusals,
+    };
+    (
+        caches,
+        watches,
+        ClassWatch {
+            client: client.clone(),
+            runtime_classes: fill_runtime_classes,
+        },
+    )
+}
+
+impl Caches {
+    /// Waits until the caches of executions show what there is, but not for ever.
+    pub(crate) async fn ready(&self) -> Result<(), Why> {
+        let filled = async {
+            self.jobs.filled().await;
+            self.pods.filled().await;
+            self.nodes.filled().await;
+            self.refusals.filled().await;
+        };
+        in_time(filled, "batch Jobs, pods, nodes and Events").await
+    }
+
+    /// Whether a RuntimeClass of that name exists.
+    pub(crate) async fn has_runtime_class(&self, name: &str) -> Result<bool, Why> {
+        in_time(self.runtime_classes.filled(), "RuntimeClasses").await?;
+        Ok(self.runtime_classes.get("", name).is_some())
+    }
+
+    pub(crate) fn batch_job(&self, namespace: &str, name: &str) -> Option<Arc<BatchJob>> {
+        self.jobs.get(namespace, name).or_else(|| {
+            let created = self.created();
+            let (at, job) = created.get(&Key::new(namespace, name))?;
+            (at.elapsed() < LAG).then(|| job.clone())
+        })
+    }
+
+    /// Remembers what this process has just created, or has just read live.
+    pub(crate) fn remember(&self, job: &Arc<BatchJob>) {
+        let mut created = self.created();
+        created.retain(|_, (at, _)| at.elapsed() < LAG);
+        created.insert(job.key(), (Instant::now(), job.clone()));
+    }
+
+    /// The pods that carry a Job's label. They claim to be its own; only their controller proves it.
+    pub(crate) fn pods(&self, job_uid: &str) -> Vec<Arc<Pod>> {
+        self.pods.of(job_uid)
+    }
+
+    /// The pods that our finalizer keeps and that fit.
+    pub(crate) fn kept_pods(&self, wanted: impl Fn(&Pod) -> bool) -> Vec<Arc<Pod>> {
+        self.pods.filter(|pod| pod.is_kept() && wanted(pod))
+    }
+
+    pub(crate) fn node(&self, name: &str) -> Option<Arc<Node>> {
+        self.nodes.get("", name)
+    }
+
+    /// A node that is not Ready, if there is one.
+    pub(crate) fn silent_node(&self) -> Option<Arc<Node>> {
+        self.nodes
+            .filter(|node| !node.ready)
+            .into_iter()
+            .min_by(|a, b| a.name.cmp(&b.name))
+    }
+
+    /// Why a batch Job has no pod, as far as Events tell.
+    pub(crate) fn refusals(&self, batch_uid: &str) -> Vec<Arc<Refusal>> {
+        self.refusals.of(batch_uid)
+    }
+
+    fn forget(&self, job: &BatchJob) {
+        self.created().remove(&job.key());
+    }
+
+    fn created(&self) -> std::sync::MutexGuard<'_, HashMap<Key, (Instant, Arc<BatchJob>)>> {
+        self.created.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn in_time(filled: impl Future<Output = ()>, what: &str) -> Result<(), Why> {
+    tokio::time::timeout(PATIENCE, filled).await.map_err(|_| {
+        let message = format!(
+            "the adapter has not been able to read {what} yet; if it stays so, look at its log and its role"
+        );
+        Why::new("BackendUnreachable", message)
+    })
+}
+
+impl Watches {
+    /// Starts the watches. The Jobs of which something changed come out.
+    pub(crate) fn changes(self, requests: Requests) -> BoxStream<'static, ObjectRef<Job>> {
+        let Self {
+            client,
+            caches,
+            jobs,
+            pods,
+            nodes,
+            refusals,
+        } = self;
+        let ours = || watcher::Config::default().labels(JOB_UID_LABEL);
+        let (suspects, suspected) = mpsc::unbounded_channel();
+
+        let of_jobs = {
+            let caches = caches.clone();
+            mirror(Api::<batch::Job>::all(client.clone()), ours(), jobs, BatchJob::of).map(move |changed| {
+                changed.iter().for_each(|job| caches.forget(job));
+                changed.iter().filter_map(|job| job_of(&job.id)).collect()
+            })
+        };
+        let of_pods =
+            mirror(Api::<core::Pod>::all(client.clone()), ours(), pods, Pod::of).map(move |changed| {
+                for pod in changed.iter().filter(|pod| tidy::is_suspect(pod)) {
+                    // Fails only while the process ends.
+                    let _ = suspects.send(pod.clone());
+                }
+                changed.iter().filter_map(|pod| job_of(&pod.id)).collect()
+            });
+        let of_nodes = {
+            let caches = caches.clone();
+            mirror(
+                Api::<core::Node>::all(client.clone()),
+                watcher::Config::default(),
+                nodes,
+                Node::of,
+            )
+            .map(move |changed| jobs_on(&caches, &changed))
+        };
+        let of_refusals = {
+            let caches = caches.clone();
+            let failed = watcher::Config::default().fields("involvedObject.kind=Job,reason=FailedCreate");
+            mirror(Api::<core::Event>::all(client), failed, refusals, Refusal::of).map(move |changed| {
+                changed
+                    .iter()
+                    .filter_map(|r| job_of(&caches.jobs.get(&r.namespace, &r.batch_name)?.id))
+                    .collect()
+            })
+        };
+        let tidying = stream::once(tidy::keep_tidy(requests, caches, suspected)).map(|()| Vec::new());
+        let all: [BoxStream<'static, Vec<ObjectRef<Job>>>; 5] = [
+            of_jobs.boxed(),
+            of_pods.boxed(),
+            of_nodes.boxed(),
+            of_refusals.boxed(),
+            tidying.boxed(),
+        ];
+        stream::select_all(all).flat_map(stream::iter).boxed()
+    }
+}
+
+impl ClassWatch {
+    /// Starts the watch. Which classes need which RuntimeClass is not known here, so all may have changed.
+    pub(crate) fn changes(self) -> BoxStream<'static, Option<String>> {
+        let name = |class: RuntimeClass| RuntimeClassName(class.metadata.name.unwrap_or_default());
+        let config = watcher::Config::default();
+        mirror(
+            Api::<RuntimeClass>::all(self.client),
+            config,
+            self.runtime_classes,
+            name,
+        )
+        .map(|_| None)
+        .boxed()
+    }
+}
+
+fn job_of(id: &Identity) -> Option<ObjectRef<Job>> {
+    (!id.job_name.is_empty()).then(|| ObjectRef::new(&id.job_name).within(&id.namespace))
+}
+
+fn jobs_on(caches: &Caches, nodes: &[Arc<Node>]) -> Vec<ObjectRef<Job>> {
+    let on_them = |pod: &Pod| nodes.iter().any(|node| pod.node.as_ref() == Some(&node.name));
+    caches
+        .pods
+        .filter(on_them)
+        .iter()
+        .filter_map(|pod| job_of(&pod.id))
+        .collect()
+}
+
+/// Fills a cache from a watch, for ever, and tells what changed after the cache shows it.
+fn mirror<K, V>(
+    api: Api<K>,
+    config: watcher::Config,
+    filler: Filler<V>,
+    view: impl Fn(K) -> V + Send + 'static,
+) -> impl Stream<Item = Vec<Arc<V>>> + Send
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
+    V: Cached + PartialEq + Send + Sync + 'static,
+{
+    let events = watcher(api, config).default_backoff();
+    let shown = events.filter_map(move |event| {
+        let event = match event {
+            Ok(event) => Some(viewed(event, &view)),
+            Err(error) => {
+                tracing::warn!(kind = %K::kind(&()), error = watch_error(&error), "a watch failed and is started again");
+                None
+            }
+        };
+        futures::future::ready(event)
+    });
+    shown
+        .scan(filler, |filler, event| {
+            futures::future::ready(Some(filler.apply(&event)))
+        })
+        .filter(|changed| futures::future::ready(!changed.is_empty()))
+}
+
+fn viewed<K, V>(event: Event<K>, view: impl Fn(K) -> V) -> Event<Arc<V>> {
+    let view = |object| Arc::new(view(object));
+    match event {
+        Event::Init => Event::Init,
+        Event::InitDone => Event::InitDone,
+        Event::InitApply(object) => Event::InitApply(view(object)),
+        Event::Apply(object) => Event::Apply(view(object)),
+        Event::Delete(object) => Event::Delete(view(object)),
+    }
+}
+
+fn watch_error(error: &watcher::Error) -> String {
+    use std::error::Error as _;
+    let cause = error.source().and_then(|e| e.downcast_ref::<kube::Error>());
+    cause.map_or_else(|| clean(&error.to_string(), 300), brief)
+}
