@@ -1,11 +1,12 @@
 //! `cargo xtask test`: every test, from the least powerful up, and one summary at the very end.
 
 use crate::{
-    checkout, cluster, deploy,
+    checkout, cluster, command, deploy,
     programs::{self, Program},
 };
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,8 @@ const PACKAGES: [&str; 4] = [
     "ayatori-kubernetes-adapter",
     "xtask",
 ];
+
+const MORTAL: &str = "ayatori-kubernetes-adapter";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -35,35 +38,54 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut summary = Summary::default();
     summary.tests("unit and conformance", || cargo_test(args, &PACKAGES, &[]));
 
-    let mut was = cluster::Was::Running;
-    let ready = summary.step("cluster up", || {
-        was = cluster::up(cluster::Mode::Full)?;
-        Ok(())
-    }) && summary.step("images and charts", || {
-        deploy::run(&deploy::Args::default()).map(drop)
-    });
+    let ran_before = cluster::is_running()?;
+    let ready = summary.step("cluster up", || cluster::up(cluster::Mode::Full))
+        && summary.step("images and charts", || {
+            deploy::run(&deploy::Args::default()).map(drop)
+        })
+        && summary.step("adapter with fault hooks", build_mortal_adapter);
     if ready {
         let environment = [
             ("KUBECONFIG", cluster::kubeconfig()),
-            ("AYATORI_KUBECTL", programs::path(Program::Kubectl)?),
-            ("AYATORI_HELM", programs::path(Program::Helm)?),
-            ("AYATORI_XTASK", xtask),
             ("AYATORI_CLUSTER", checkout::cluster_state()),
+            ("AYATORI_HELM", programs::path(Program::Helm)?),
+            ("AYATORI_KUBECTL", programs::path(Program::Kubectl)?),
+            ("AYATORI_MORTAL_ADAPTER", mortal_adapter()),
+            ("AYATORI_XTASK", xtask),
         ]
         .map(|(name, path)| (name, path.display().to_string()));
         summary.tests("end to end", || cargo_test(args, &["ayatori-e2e"], &environment));
     } else {
         summary.step("end to end", || bail!("impossible without the steps before"));
     }
-    if was == cluster::Was::Absent && !args.keep_cluster {
+    if !ran_before && !args.keep_cluster && cluster::is_running()? {
         summary.step("cluster down", cluster::down);
     }
     print!("{summary}");
-    Ok(if summary.failed() == 0 {
+    Ok(if summary.counts().failed == 0 {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// An adapter that can be told to die at any of its writes; never in an image.
+fn mortal_adapter() -> PathBuf {
+    checkout::target().join("fault-injection").join(MORTAL)
+}
+
+/// Built beside everything else, to share what it is built from, and then put where no other build replaces it.
+fn build_mortal_adapter() -> Result<()> {
+    let mut cargo = Command::new("cargo");
+    cargo
+        .current_dir(checkout::root())
+        .args(["build", "--package", MORTAL, "--features", "fault-injection"]);
+    command::run(cargo.arg("--target-dir").arg(checkout::target()))?;
+    let kept = mortal_adapter();
+    kept.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+    std::fs::copy(checkout::target().join("debug").join(MORTAL), &kept)
+        .with_context(|| format!("cannot write {}", kept.display()))?;
+    Ok(())
 }
 
 /// Runs cargo's tests, showing what they print, and counts.
@@ -189,17 +211,13 @@ impl Summary {
         }
         sum
     }
-
-    fn failed(&self) -> u64 {
-        self.counts().failed
-    }
 }
 
 impl std::fmt::Display for Summary {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(
             to,
-            "\n{:22} {:>8} {:>8} {:>8}",
+            "\n{:25} {:>7} {:>8} {:>8}",
             "STAGE", "SECONDS", "PASSED", "FAILED"
         )?;
         for Stage { name, took, outcome } in &self.stages {
@@ -208,7 +226,7 @@ impl std::fmt::Display for Summary {
                 Outcome::Done => ("done".into(), String::new()),
                 Outcome::Broken => (String::new(), "broken".into()),
             };
-            let line = format!("{name:22} {:>8} {passed:>8} {failed:>8}", took.as_secs());
+            let line = format!("{name:25} {:>7} {passed:>8} {failed:>8}", took.as_secs());
             writeln!(to, "{}", line.trim_end())?;
         }
         let counts = self.counts();
@@ -243,6 +261,6 @@ mod tests {
         summary.step("cluster up", || Ok(()));
         summary.step("end to end", || bail!("no"));
         assert_eq!(summary.to_string().lines().last(), Some("7 passed, 1 failed"));
-        assert_eq!(summary.failed(), 1);
+        assert_eq!(summary.counts().failed, 1);
     }
 }

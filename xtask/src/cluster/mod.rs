@@ -19,7 +19,7 @@ mod status;
 
 pub(crate) use description::{Cluster, Mode};
 pub(crate) use images::load;
-pub(crate) use start::{Was, up};
+pub(crate) use start::up;
 
 use crate::checkout;
 use anyhow::{Context, Result};
@@ -85,6 +85,11 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
 /// The administrator's kubeconfig of this checkout's cluster, whether it runs or not.
 pub(crate) fn kubeconfig() -> PathBuf {
     checkout::cluster_state().join("kubeconfig")
+}
+
+/// Whether anything of a cluster of this checkout runs.
+pub(crate) fn is_running() -> Result<bool> {
+    Ok(Cluster::of_this_checkout()?.is_some_and(|cluster| cluster.is_alive()))
 }
 
 /// The running cluster of this checkout.

@@ -16,44 +16,30 @@ use std::time::Instant;
 /// A state folder whose path is longer leaves no room for the kubelet's sockets (107 bytes in all).
 const LONGEST_STATE: usize = 75;
 
-/// What `up` found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Was {
-    /// The cluster was running already.
-    Running,
-    /// There was none.
-    Absent,
-}
-
 /// Makes sure that this checkout's cluster runs and is well.
-pub(crate) fn up(mode: Mode) -> Result<Was> {
+pub(crate) fn up(mode: Mode) -> Result<()> {
     let begin = Instant::now();
     prepare(mode)?;
     let _lock = mode.lock()?;
-    let was = match reusable(mode)? {
+    let word = match reusable(mode)? {
         Some(cluster) => {
             repair(&cluster)?;
-            Was::Running
+            "runs already and is well"
         }
         None => {
             clear(mode)?;
             fresh(mode)?;
-            Was::Absent
+            "is up"
         }
     };
     let cluster = super::ours()?;
-    let word = if was == Was::Running {
-        "runs already and is well"
-    } else {
-        "is up"
-    };
     eprintln!(
         "the cluster {word} ({:.1} s): {}",
         begin.elapsed().as_secs_f64(),
         cluster.server()
     );
     eprintln!("export KUBECONFIG={}", cluster.kubeconfig().display());
-    Ok(was)
+    Ok(())
 }
 
 /// What may take long and disturbs nothing.
