@@ -37,6 +37,7 @@ const DEFAULT_GRACE: i32 = 30;
 
 /// What the Kubernetes adapter can be told on its command line.
 #[derive(Clone, Debug, clap::Args)]
+#[group(id = "kubernetes")] // clap names it after the type, and the adapter's own are Options too
 pub(crate) struct Options {
     /// Seconds after its own deadline at which a Job is ended by Kubernetes itself, should the adapter be away.
     #[arg(long, default_value_t = 120)]
