@@ -64,29 +64,51 @@ pub fn decide(class: &JobClass, controller: &str, facts: &Facts, now: Timestamp)
     if class.spec.controller_name != controller {
         return None;
     }
-    let metadata = &class.metadata;
-    if metadata.deletion_timestamp.is_some() {
-        return Some(leave(class, facts, now));
+    Some(match farewell(class, facts) {
+        Farewell::Step(step) => step,
+        Farewell::Blocked(statement) => go_on(class, facts, Some(statement), now),
+        Farewell::Stays => go_on(class, facts, None, now),
+    })
+}
+
+/// What becomes of a class that may be on its way out.
+enum Farewell {
+    /// It is not being deleted.
+    Stays,
+    /// Jobs need it. It serves them on, or those that wait for it to be ready would keep it for ever.
+    Blocked(Statement),
+    /// It can go, or it is to be found out whether it can.
+    Step(Step),
+}
+
+fn farewell(class: &JobClass, facts: &Facts) -> Farewell {
+    if class.metadata.deletion_timestamp.is_none() {
+        return Farewell::Stays;
     }
+    if !carries(&class.metadata, CLASS_FINALIZER) {
+        return Farewell::Step(Step::Wait);
+    }
+    match facts.holders.as_deref() {
+        None => Farewell::Step(Step::AskHolders),
+        Some([]) => Farewell::Step(Step::Unprotect),
+        Some(holders) => Farewell::Blocked(blocked("Jobs", holders)),
+    }
+}
+
+fn go_on(class: &JobClass, facts: &Facts, blocked: Option<Statement>, now: Timestamp) -> Step {
     if let Err(why) = acceptable(class, &facts.parameters) {
-        let message = "the class is not accepted".to_owned();
-        return Some(report(
-            class,
-            [
-                Statement::fails(ACCEPTED, why.reason, why.message),
-                Statement::fails(READY, "NotAccepted", message),
-            ],
-            now,
-        ));
+        let accepted = Statement::fails(ACCEPTED, why.reason, why.message);
+        let ready = Statement::fails(READY, "NotAccepted", "the class is not accepted");
+        return report(class, [accepted, ready].into_iter().chain(blocked), now);
     }
-    if !carries(metadata, CLASS_FINALIZER) {
-        return Some(Step::Protect);
+    if !carries(&class.metadata, CLASS_FINALIZER) {
+        return Step::Protect;
     }
     if matches!(facts.parameters, Parameters::Present { protected: false, .. }) {
-        return Some(Step::ProtectParameters);
+        return Step::ProtectParameters;
     }
     let Some(readiness) = &facts.readiness else {
-        return Some(Step::AskReadiness);
+        return Step::AskReadiness;
     };
     let ready = match readiness {
         Ok(why) => Statement::holds(READY, why.reason.clone(), why.message.clone()),
@@ -97,7 +119,7 @@ pub fn decide(class: &JobClass, controller: &str, facts: &Facts, now: Timestamp)
         "Accepted",
         "the class is valid and its parameters exist",
     );
-    Some(report(class, [accepted, ready], now))
+    report(class, [accepted, ready].into_iter().chain(blocked), now)
 }
 
 /// The next status of a class of our own domain whose controller nobody knows, if it has to be said. Only the
@@ -163,17 +185,6 @@ fn acceptable(class: &JobClass, parameters: &Parameters) -> Result<(), Why> {
         let messages: Vec<_> = problems.iter().map(ToString::to_string).collect();
         Why::new("InvalidResourcePolicy", messages.join("; "))
     })
-}
-
-fn leave(class: &JobClass, facts: &Facts, now: Timestamp) -> Step {
-    if !carries(&class.metadata, CLASS_FINALIZER) {
-        return Step::Wait;
-    }
-    match facts.holders.as_deref() {
-        None => Step::AskHolders,
-        Some([]) => Step::Unprotect,
-        Some(holders) => report(class, [blocked("Jobs", holders)], now),
-    }
 }
 
 fn report(class: &JobClass, statements: impl IntoIterator<Item = Statement>, now: Timestamp) -> Step {
@@ -273,7 +284,7 @@ pub fn carries(metadata: &ObjectMeta, finalizer: &str) -> bool {
     metadata.finalizers.iter().flatten().any(|f| f == finalizer)
 }
 
-/// Whether the class is the kind of news worth an Event: a condition changed its status or reason.
+/// The conditions that are worth an Event: those that changed their status or reason, and say something.
 pub fn changed<'a>(old: &[Condition], new: &'a [Condition]) -> Vec<&'a Condition> {
     new.iter()
         .filter(|c| c.status != "Unknown")

@@ -17,7 +17,7 @@ const CLOCK_GRAIN: SignedDuration = SignedDuration::from_secs(1);
 /// - One that ended after our stop is attributed to it, with whatever exit code; the code is kept as a fact.
 /// - An end that nobody of ours asked for is never a success.
 pub fn attribute(end: &End, stop: Option<&Stop>, deadline: Option<Timestamp>) -> JobResult {
-    if let Some(result) = own_result(end) {
+    if let Some(result) = own_result(end, stop) {
         return result;
     }
     match whose(end, stop, deadline) {
@@ -69,23 +69,26 @@ enum Whose {
     Nobodys,
 }
 
-fn own_result(end: &End) -> Option<JobResult> {
-    let ended_by_itself = match (end.stopped_at, end.finished_at) {
-        (None, _) => true,
+/// Whether the process ended before any request to end it was in force. A tie is the process's own.
+fn ended_by_itself(end: &End, stop: Option<&Stop>) -> bool {
+    let delivered = stop.and_then(|s| s.delivered_time.as_ref()).map(|t| t.0);
+    match (end.stopped_at.or(delivered), end.finished_at) {
         (Some(stopped), Some(finished)) => finished <= stopped,
         (Some(_), None) => false,
-    };
-    if !ended_by_itself {
+        // Somebody ended it at a time nobody knows: nothing shows that the process was earlier.
+        (None, _) => match end.stopped_by {
+            Stopper::Nobody | Stopper::Deadline => true,
+            Stopper::Other(_) | Stopper::Anybody(_) => false,
+        },
+    }
+}
+
+fn own_result(end: &End, stop: Option<&Stop>) -> Option<JobResult> {
+    if !ended_by_itself(end, stop) {
         return None;
     }
     match &end.exit {
-        Exit::Code { code: 0, .. } => Some(JobResult {
-            outcome: Outcome::Succeeded,
-            reason: "Completed".to_owned(),
-            exit_code: Some(0),
-            signal: None,
-            message: remark(end),
-        }),
+        Exit::Code { code: 0, .. } => Some(result(Outcome::Succeeded, "Completed", Some(0), remark(end))),
         Exit::Code {
             code: 137,
             out_of_memory: true,
@@ -144,18 +147,11 @@ fn remark(end: &End) -> Option<String> {
 }
 
 fn stopped(reason: StopReason, exit_code: Option<i32>, message: Option<String>) -> JobResult {
-    let (outcome, cause) = match reason {
-        StopReason::CancelRequested => (Outcome::Cancelled, "spec.cancelRequested was set"),
-        StopReason::JobDeleted => (Outcome::Cancelled, "the Job was deleted"),
-        StopReason::DeadlineExceeded => (
-            Outcome::Failed,
-            "spec.activeDeadlineSeconds had passed since acceptance",
-        ),
-        StopReason::StartingDeadlineExceeded => (
-            Outcome::Failed,
-            "the command had not started within spec.startingDeadlineSeconds of creation",
-        ),
+    let outcome = match reason {
+        StopReason::CancelRequested | StopReason::JobDeleted => Outcome::Cancelled,
+        StopReason::DeadlineExceeded | StopReason::StartingDeadlineExceeded => Outcome::Failed,
     };
+    let cause = cause(reason);
     let message = message.map_or_else(
         || format!("stopped: {cause}"),
         |m| format!("stopped: {cause}; {m}"),
@@ -163,8 +159,20 @@ fn stopped(reason: StopReason, exit_code: Option<i32>, message: Option<String>) 
     result(outcome, word(reason), exit_code, Some(message))
 }
 
+/// What a stop's reason means, for people.
+pub(crate) fn cause(reason: StopReason) -> &'static str {
+    match reason {
+        StopReason::CancelRequested => "spec.cancelRequested was set",
+        StopReason::JobDeleted => "the Job was deleted",
+        StopReason::DeadlineExceeded => "spec.activeDeadlineSeconds had passed since acceptance",
+        StopReason::StartingDeadlineExceeded => {
+            "the command had not started within spec.startingDeadlineSeconds of creation"
+        }
+    }
+}
+
 /// The stable word of a stop's reason.
-fn word(reason: StopReason) -> &'static str {
+pub(crate) fn word(reason: StopReason) -> &'static str {
     match reason {
         StopReason::CancelRequested => "CancelRequested",
         StopReason::JobDeleted => "JobDeleted",

@@ -9,12 +9,13 @@
 //! not checked here but cannot be written otherwise: effects take the types of [`crate::stage`].
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::admission::{self, Admissible};
-use crate::conditions::{self, ACCEPTED, SCHEDULED, STARTED, Statement, whole_seconds};
+use crate::conditions::{self, ACCEPTED, RESULT_UNKNOWN, SCHEDULED, STARTED, Statement, whole_seconds};
 use crate::ending;
 use crate::execution::{
-    Answer, ExecutionName, Prospect, Protocol, Remains, State, Submission, Waiting, Why, Windows,
+    Answer, ExecutionName, Gone, Prospect, Protocol, Remains, State, Submission, Waiting, Why, Windows,
 };
 use crate::job::{Attempt, BackendIdentity, Correlation, Job, JobResult, JobStatus, StopReason};
 use crate::names::{JOB_CONTROLLER, JOB_UID_LABEL};
@@ -64,7 +65,8 @@ pub struct Facts {
     pub admission: Option<Asked<Result<(), Why>>>,
     /// What the API server itself, not a cache, shows of the recorded class and parameters.
     pub live: Option<Asked<Live>>,
-    /// What exists in the backend for a Job of which nothing is recorded, and when the question was sent.
+    /// What exists in the backend for a Job of which nothing is recorded, or (single shot) whose recorded
+    /// execution has not come up by its fence; and when the question was sent.
     pub prospect: Option<(Timestamp, Asked<Prospect>)>,
     /// What became of the recorded execution.
     pub state: Option<State>,
@@ -118,7 +120,8 @@ pub enum Question<'a> {
     Admission(&'a Job),
     /// `facts.live`: are the recorded class and parameters still those?
     Live(Accepted<'a>),
-    /// `facts.prospect`: what exists for a Job of which nothing is recorded?
+    /// `facts.prospect`: what exists for this Job? Asked while nothing is recorded, and (single shot) again when
+    /// the recorded execution has not come up by its fence.
     Prospect(Accepted<'a>),
     /// `facts.state`: what became of the recorded execution?
     State(Recorded<'a>),
@@ -159,7 +162,8 @@ pub enum Step<'a> {
     Report(Box<JobStatus>),
     /// Change the backend.
     Act(Effect<'a>),
-    /// Delete the Job if a live read still says so, with UID and resourceVersion as preconditions.
+    /// Delete the Job if a live read still says so, with UID and resourceVersion as preconditions. Nothing is
+    /// left to decide until the deletion shows.
     Collect,
     /// Nothing to do now.
     Wait(Wait),
@@ -174,6 +178,20 @@ pub enum Wait {
     Backoff(Option<Timestamp>),
 }
 
+impl Wait {
+    fn no_later_than(self, at: Timestamp) -> Self {
+        match self {
+            Wait::Until(until) => Wait::Until(earliest(until, Some(at))),
+            Wait::Backoff(until) => Wait::Backoff(earliest(until, Some(at))),
+        }
+    }
+}
+
+/// Reason of `Accepted` while `spec.suspend` holds a Job back.
+const SUSPENDED: &str = "Suspended";
+/// Times are stored in whole seconds: what is waited for is over a second later.
+const SECOND: SignedDuration = SignedDuration::from_secs(1);
+
 /// The next step for a Job this controller owns.
 pub fn decide<'a>(owned: &Owned<'a>, facts: &Facts, settings: &Settings, now: Timestamp) -> Step<'a> {
     let job = owned.job();
@@ -187,7 +205,11 @@ pub fn decide<'a>(owned: &Owned<'a>, facts: &Facts, settings: &Settings, now: Ti
         settings,
         now,
     };
-    match Stage::of(job) {
+    let stage = Stage::of(job);
+    if stage.may_have_an_execution() && !is_deleting(job) && !is_protected(job) {
+        return Step::Protect;
+    }
+    match stage {
         Stage::Fresh => life.fresh(),
         Stage::Accepted(accepted) => life.accepted(accepted),
         Stage::Attempted(attempted) => life.attempted(attempted),
@@ -215,20 +237,27 @@ pub fn decide_unowned<'a>(unowned: &Unowned<'a>, now: Timestamp) -> Step<'a> {
         );
     }
     let wait = Wait::Until(next_deadline(job, None, now));
-    let judged = job
-        .status
-        .as_ref()
-        .is_some_and(|s| conditions::was_judged(&s.conditions, ACCEPTED));
     let why = match unowned.why() {
-        _ if job.spec.suspend == Some(true) => suspended(),
         // An old adapter must not argue with a new one that knows this controller.
-        Orphanhood::UnknownController(_) if judged => return Step::Wait(wait),
-        Orphanhood::UnknownController(why) | Orphanhood::NoClass(why) => why.clone(),
+        Orphanhood::UnknownController(_) if was_judged_by_an_owner(job) => return Step::Wait(wait),
+        Orphanhood::UnknownController(why) => why.clone(),
+        Orphanhood::NoClass(_) if job.spec.suspend == Some(true) => suspended(),
+        Orphanhood::NoClass(why) => why.clone(),
     };
     report(
         Draft::of(job, now).say(Statement::fails(ACCEPTED, why.reason, why.message)),
         wait,
     )
+}
+
+/// Whether `Accepted` holds the word of a controller that calls the Job its own: anything but the default and
+/// what is said of a Job without a class.
+fn was_judged_by_an_owner(job: &Job) -> bool {
+    conditions::find(conditions_of(job), ACCEPTED).is_some_and(|c| match c.reason.as_str() {
+        conditions::PENDING => false,
+        SUSPENDED => job.spec.suspend == Some(true),
+        reason => !Orphanhood::NO_CLASS_REASONS.contains(&reason),
+    })
 }
 
 /// What is the same whoever owns the Job: the TTL, and Jobs that another controller manages.
@@ -322,6 +351,9 @@ impl<'a> Life<'a, '_> {
         if let Some(reason) = stop_wanted(self.job, Some(accepted.at()), self.now) {
             return self.finish_unstarted(reason);
         }
+        if let Some(Err(why)) = self.owned.class().map(admission::readiness) {
+            return self.unscheduled(why, self.until(None));
+        }
         let prospect = match &self.facts.prospect {
             None => return Step::Ask(Question::Prospect(accepted)),
             Some((_, Err(why))) => return self.unscheduled(why.clone(), self.backoff()),
@@ -345,9 +377,6 @@ impl<'a> Life<'a, '_> {
             Some(Done::Prepared(answer)) => return self.prepared(answer),
             Some(Done::Submitted(Submission::Refused(_))) => return Step::Wait(self.backoff()),
             _ => {}
-        }
-        if let Some(Err(why)) = self.owned.class().map(admission::readiness) {
-            return self.unscheduled(why, self.until(None));
         }
         match &self.facts.live {
             None => Step::Ask(Question::Live(accepted)),
@@ -376,8 +405,8 @@ impl<'a> Life<'a, '_> {
     fn new_attempt(&self, windows: Windows) -> Attempt {
         Attempt {
             id: self.facts.fresh_id.clone(),
-            send_before: whole_seconds(self.now + windows.send),
-            start_before: whole_seconds(self.now + windows.fence),
+            send_before: whole_seconds(later(self.now, windows.send)),
+            start_before: whole_seconds(later(self.now, windows.fence)),
         }
     }
 
@@ -394,8 +423,7 @@ impl<'a> Life<'a, '_> {
                 _ if is_deleting(self.job)
                     || stop_wanted(self.job, Some(attempted.accepted().at()), self.now).is_some() =>
                 {
-                    return self
-                        .clear_attempt(Why::new("Stopping", "stopped before the create request was sent"));
+                    return self.report(self.draft().attempt_cleared(), no_wait());
                 }
                 _ if self.now <= attempt.send_before.0 => return Step::Act(Effect::Submit(attempted)),
                 _ => {
@@ -406,28 +434,46 @@ impl<'a> Life<'a, '_> {
                 }
             }
         }
-        let settled = attempt.start_before.0 + self.settings.margin;
+        let settled = self.settled(attempt);
         let (asked_at, prospect) = match &self.facts.prospect {
             None => return Step::Ask(Question::Prospect(attempted.accepted())),
             Some((_, Err(why))) => return self.unobservable(why.clone(), self.backoff()),
             Some((asked_at, Ok(prospect))) => (*asked_at, prospect),
         };
-        let wait = Step::Wait(self.until_at(Some(settled)));
         match prospect {
-            Prospect::Found(name, backend) => {
+            Prospect::Found(name, backend) | Prospect::Pending(name, backend) => {
                 self.report(self.draft().recorded(name.clone(), backend.clone()), no_wait())
             }
-            Prospect::Pending(name, _) if asked_at > settled => match &self.facts.done {
-                Some(Done::Discarded(_)) => Step::Wait(self.backoff()),
-                _ => Step::Act(Effect::Discard(attempted, name.clone())),
-            },
             Prospect::Absent | Prospect::Spoilt(_) if asked_at > settled => self.finish(ending::lost(Some(
                 "the create request was never answered, and nothing of it showed up before its fence passed"
                     .to_owned(),
             ))),
             Prospect::Conflict(why) => self.unobservable(why.clone(), self.backoff()),
-            Prospect::Absent | Prospect::Spoilt(_) | Prospect::Pending(..) | Prospect::Preparing(_) => wait,
+            Prospect::Absent | Prospect::Spoilt(_) | Prospect::Preparing(_) => self.unanswered(attempt),
         }
+    }
+
+    /// When it is certain that an attempt starts nothing any more: what was asked later may be relied on.
+    fn settled(&self, attempt: &Attempt) -> Timestamp {
+        later(attempt.start_before.0, self.settings.margin)
+    }
+
+    /// Waits for what an unanswered request may have created.
+    fn unanswered(&self, attempt: &Attempt) -> Step<'a> {
+        let fence = attempt.start_before.0;
+        let message = format!(
+            "the create request was not answered; what it created is adopted as soon as it shows, else the Job \
+             ends as ExecutionLost after {fence}"
+        );
+        let statement = Statement::fails(SCHEDULED, "BackendUnavailable", message);
+        let draft = self.draft().observable().say(statement);
+        self.report_or(
+            draft,
+            self.or_blocked(
+                Step::Wait(self.until_at(Some(later(self.settled(attempt), SECOND)))),
+                "its create request was not answered, and the command may still start until its fence",
+            ),
+        )
     }
 
     fn clear_attempt(&self, why: Why) -> Step<'a> {
@@ -462,11 +508,9 @@ impl<'a> Life<'a, '_> {
                 self.report(draft.finished(result), no_wait())
             }
             State::Gone(gone) if gone.proven => self.finish(ending::vanished(&gone.why, recorded.stop())),
-            State::Gone(gone) => {
-                self.unobservable(gone.why.clone(), self.until(Some(self.settings.reference_poll)))
-            }
-            State::Unobservable(why) => {
-                self.unobservable(why.clone(), self.until(Some(self.settings.reference_poll)))
+            State::Gone(Gone { why, .. }) | State::Unobservable(why) => self.unknown(recorded, why),
+            State::Held | State::Waiting(_) if self.is_unknown() => {
+                self.report(self.draft().observable(), no_wait())
             }
             State::Held => self.held(recorded),
             State::Waiting(waiting) => self.waiting(recorded, waiting),
@@ -476,12 +520,22 @@ impl<'a> Life<'a, '_> {
                     .observable()
                     .node(running.node.clone())
                     .started(running.started_at);
-                match seen.changed() {
-                    Some(status) => Step::Report(Box::new(status)),
-                    None => self.stop_or(recorded, running.stopping_since, Step::Wait(self.until(None))),
-                }
+                self.report_or(
+                    seen,
+                    self.stop_or(recorded, running.stopping_since, Step::Wait(self.until(None))),
+                )
             }
         }
+    }
+
+    /// Says that nothing is known, and stops what is to be stopped all the same: a request may get through
+    /// where an observation does not.
+    fn unknown(&self, recorded: Recorded<'a>, why: &Why) -> Step<'a> {
+        let poll = Step::Wait(self.until(Some(self.settings.reference_poll)));
+        self.report_or(
+            self.draft().unobservable(why.clone()),
+            self.stop_or(recorded, None, poll),
+        )
     }
 
     fn held(&self, recorded: Recorded<'a>) -> Step<'a> {
@@ -508,12 +562,46 @@ impl<'a> Life<'a, '_> {
         let wait = self.quiet(&waiting.why, since, |why| {
             self.unstarted(why, waiting.node.clone(), self.until(None))
         });
-        self.stop_or(recorded, waiting.stopping_since, wait)
+        let otherwise = match recorded.attempted() {
+            Some(attempted) => self.until_the_fence(recorded, attempted, wait),
+            None => wait,
+        };
+        self.stop_or(recorded, waiting.stopping_since, otherwise)
+    }
+
+    /// A single-shot execution that has not come up by its fence never starts its command: it is deleted, and
+    /// lost once it is gone. Only a look that began after the fence shows that.
+    fn until_the_fence(
+        &self,
+        recorded: Recorded<'a>,
+        attempted: Attempted<'a>,
+        otherwise: Step<'a>,
+    ) -> Step<'a> {
+        let Step::Wait(wait) = otherwise else {
+            return otherwise;
+        };
+        let settled = self.settled(attempted.attempt());
+        if self.now <= settled {
+            return Step::Wait(wait.no_later_than(later(settled, SECOND)));
+        }
+        let again = self.until(Some(self.settings.reference_poll));
+        match (&self.facts.prospect, &self.facts.done) {
+            (None, _) => Step::Ask(Question::Prospect(recorded.accepted())),
+            (_, Some(Done::Discarded(Answer::Done))) => Step::Wait(again),
+            (_, Some(Done::Discarded(Answer::Later(after)))) => Step::Wait(self.until(Some(*after))),
+            (_, Some(Done::Discarded(_))) => Step::Wait(self.backoff()),
+            (Some((asked_at, Ok(Prospect::Pending(name, _)))), _)
+                if *asked_at > settled && name.id == recorded.id() =>
+            {
+                Step::Act(Effect::Discard(attempted, name.clone()))
+            }
+            (Some(_), _) => Step::Wait(again),
+        }
     }
 
     /// Ordinary progress is not worth a write: it is reported only when it has lasted.
     fn quiet(&self, why: &Why, since: Timestamp, report: impl FnOnce(Why) -> Step<'a>) -> Step<'a> {
-        let loud_from = since + self.settings.quiet_start;
+        let loud_from = later(since, self.settings.quiet_start);
         if why.reason == conditions::PENDING && self.now < loud_from {
             return Step::Wait(self.until_at(Some(loud_from)));
         }
@@ -539,29 +627,30 @@ impl<'a> Life<'a, '_> {
             };
         };
         if let Some(at) = stopping_since {
-            return match self.draft().stop_delivered(at).changed() {
-                Some(status) => Step::Report(Box::new(status)),
-                None => self.pressed(recorded),
-            };
+            return self.report_or(self.draft().stop_delivered(at), self.pressed(recorded));
         }
         self.pressed(recorded)
     }
 
     /// Sends the stop, again whenever it showed no effect for a while.
     fn pressed(&self, recorded: Recorded<'a>) -> Step<'a> {
-        let patience = Step::Wait(self.until_at(Some(self.now + self.settings.stop_patience)));
+        let wait = |after| self.or_blocked(Step::Wait(self.until(Some(after))), self.why_not_ended());
         match &self.facts.done {
-            Some(Done::Stopped(Answer::Done)) => self.or_blocked(patience, "its process has not ended yet"),
-            Some(Done::Stopped(Answer::Later(after))) => self.or_blocked(
-                Step::Wait(self.until(Some(*after))),
-                "its process has not ended yet",
-            ),
+            Some(Done::Stopped(Answer::Done)) => wait(self.settings.stop_patience),
+            Some(Done::Stopped(Answer::Later(after))) => wait(*after),
             Some(Done::Stopped(Answer::Stale)) => Step::Wait(self.backoff()),
             Some(Done::Stopped(Answer::Rejected(why) | Answer::Unavailable(why))) => {
                 self.or_blocked(Step::Wait(self.backoff()), &why.message)
             }
             _ => Step::Act(Effect::Stop(recorded)),
         }
+    }
+
+    fn why_not_ended(&self) -> &'a str {
+        let unknown = conditions_of(self.job)
+            .iter()
+            .find(|c| c.type_ == RESULT_UNKNOWN && c.status == "True");
+        unknown.map_or("its process has not ended yet", |c| c.message.as_str())
     }
 
     // ----------------------------------------------------------------------------------------- afterwards
@@ -582,7 +671,7 @@ impl<'a> Life<'a, '_> {
         }
         match &self.facts.done {
             Some(Done::Released(Answer::Done)) => self.report(self.draft().released(), no_wait()),
-            Some(Done::Released(Answer::Later(after))) => Step::Wait(self.expiry_or(self.now + *after)),
+            Some(Done::Released(Answer::Later(after))) => Step::Wait(self.expiry_or(later(self.now, *after))),
             Some(Done::Released(Answer::Stale | Answer::Rejected(_) | Answer::Unavailable(_))) => {
                 Step::Wait(Wait::Backoff(ttl::expiry(self.job)))
             }
@@ -601,7 +690,7 @@ impl<'a> Life<'a, '_> {
             Some(Ok(Remains::Something(what))) => match &self.facts.done {
                 Some(Done::Removed(Answer::Done)) => self.or_blocked(self.quiet_deletion(), what),
                 Some(Done::Removed(Answer::Later(after))) => {
-                    self.or_blocked(Step::Wait(Wait::Until(Some(self.now + *after))), what)
+                    self.or_blocked(Step::Wait(Wait::Until(Some(later(self.now, *after)))), what)
                 }
                 Some(Done::Removed(Answer::Stale)) => Step::Wait(Wait::Backoff(None)),
                 Some(Done::Removed(Answer::Rejected(why) | Answer::Unavailable(why))) => {
@@ -613,7 +702,7 @@ impl<'a> Life<'a, '_> {
     }
 
     fn quiet_deletion(&self) -> Step<'a> {
-        Step::Wait(Wait::Until(Some(self.now + self.settings.quiet_deletion)))
+        Step::Wait(Wait::Until(Some(later(self.now, self.settings.quiet_deletion))))
     }
 
     /// Says what a deletion waits for once it has taken long.
@@ -624,8 +713,9 @@ impl<'a> Life<'a, '_> {
         let Some(since) = self.job.metadata.deletion_timestamp.as_ref() else {
             return otherwise;
         };
-        if self.now < since.0 + self.settings.quiet_deletion {
-            return Step::Wait(wait);
+        let loud_from = later(since.0, self.settings.quiet_deletion);
+        if self.now < loud_from {
+            return Step::Wait(wait.no_later_than(loud_from));
         }
         let why = Why::new("ExecutionRemains", format!("the Job cannot go yet: {what}"));
         self.report(self.draft().deletion_blocked(why), wait)
@@ -639,6 +729,14 @@ impl<'a> Life<'a, '_> {
 
     fn report(&self, draft: Draft<'a>, wait: Wait) -> Step<'a> {
         report(draft, wait)
+    }
+
+    /// Stores what is new; if nothing is, goes on.
+    fn report_or(&self, draft: Draft<'a>, otherwise: Step<'a>) -> Step<'a> {
+        match draft.changed() {
+            Some(status) => Step::Report(Box::new(status)),
+            None => otherwise,
+        }
     }
 
     fn finish(&self, result: JobResult) -> Step<'a> {
@@ -678,15 +776,16 @@ impl<'a> Life<'a, '_> {
     }
 
     fn unobservable(&self, why: Why, wait: Wait) -> Step<'a> {
-        let what = why.message.clone();
-        match self.draft().unobservable(why).changed() {
-            Some(status) => Step::Report(Box::new(status)),
-            None => self.or_blocked(Step::Wait(wait), &what),
-        }
+        let blocked = self.or_blocked(Step::Wait(wait), &why.message);
+        self.report_or(self.draft().unobservable(why), blocked)
+    }
+
+    fn is_unknown(&self) -> bool {
+        conditions::is_true(conditions_of(self.job), RESULT_UNKNOWN)
     }
 
     fn until(&self, after: Option<SignedDuration>) -> Wait {
-        self.until_at(after.map(|d| self.now + d))
+        self.until_at(after.map(|d| later(self.now, d)))
     }
 
     fn until_at(&self, at: Option<Timestamp>) -> Wait {
@@ -735,7 +834,7 @@ fn unprotect<'a>(job: &Job) -> Step<'a> {
 
 fn suspended() -> Why {
     Why::new(
-        "Suspended",
+        SUSPENDED,
         "spec.suspend is true; set it to false to let the Job run",
     )
 }
@@ -744,16 +843,21 @@ fn earliest(a: Option<Timestamp>, b: Option<Timestamp>) -> Option<Timestamp> {
     a.into_iter().chain(b).min()
 }
 
+/// `by` after `from`; a time beyond what can be represented is the last one that can.
+fn later(from: Timestamp, by: SignedDuration) -> Timestamp {
+    from.saturating_add(by).unwrap_or(Timestamp::MAX)
+}
+
+fn conditions_of(job: &Job) -> &[Condition] {
+    job.status.as_ref().map_or(&[], |s| &s.conditions)
+}
+
 fn accepted_at(job: &Job) -> Option<Timestamp> {
-    job.status
-        .as_ref()
-        .and_then(|s| conditions::true_since(&s.conditions, ACCEPTED))
+    conditions::true_since(conditions_of(job), ACCEPTED)
 }
 
 fn has_started(job: &Job) -> bool {
-    job.status
-        .as_ref()
-        .is_some_and(|s| conditions::is_true(&s.conditions, STARTED))
+    conditions::is_true(conditions_of(job), STARTED)
 }
 
 /// When `spec.activeDeadlineSeconds` ends: from acceptance.
@@ -768,8 +872,7 @@ pub fn starting_deadline(job: &Job) -> Option<Timestamp> {
 }
 
 fn after(from: Timestamp, seconds: Option<i32>) -> Option<Timestamp> {
-    let seconds = SignedDuration::from_secs(i64::from(seconds?));
-    Some(from.saturating_add(seconds).unwrap_or(Timestamp::MAX))
+    Some(later(from, SignedDuration::from_secs(i64::from(seconds?))))
 }
 
 /// Why the Job should be stopped now, if it should. A deadline that passed first is named first.

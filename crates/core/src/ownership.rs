@@ -56,6 +56,15 @@ pub enum Orphanhood {
     UnknownController(Why),
 }
 
+impl Orphanhood {
+    /// Every reason that [`Orphanhood::NoClass`] gives.
+    pub(crate) const NO_CLASS_REASONS: [&'static str; 3] = [
+        "NoDefaultJobClass",
+        "AmbiguousDefaultJobClass",
+        "JobClassNotFound",
+    ];
+}
+
 /// What a class selection came to.
 #[derive(Clone, Debug)]
 pub enum Selection<'a> {

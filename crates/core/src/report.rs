@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use crate::conditions::{
     self, ACCEPTED, DELETION_BLOCKED, FINISHED, RESULT_UNKNOWN, SCHEDULED, STARTED, Statement, whole_seconds,
 };
+use crate::ending;
 use crate::execution::{ExecutionName, Why};
 use crate::job::{
     Attempt, BackendIdentity, Correlation, Execution, Job, JobResult, JobState, JobStatus, Outcome,
@@ -28,18 +29,26 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The new status if it says anything new, with the word for people in step.
+    /// The new status if it says anything new, with the word for people in step. A new generation alone is no
+    /// news, and what is final stays as it is.
     pub(crate) fn changed(mut self) -> Option<JobStatus> {
         let stored = self.job.status.as_ref();
-        let terminal = stored.is_some_and(|s| conditions::is_true(&s.conditions, FINISHED));
-        if !terminal {
+        self.status.state = Some(state_of(self.job, &self.status));
+        if stored == Some(&self.status) {
+            return None;
+        }
+        if !stored.is_some_and(|s| conditions::is_true(&s.conditions, FINISHED)) {
             self.status.observed_generation = self.job.metadata.generation;
         }
-        self.status.state = Some(state_of(self.job, &self.status));
-        (stored != Some(&self.status)).then_some(self.status)
+        Some(self.status)
     }
 
+    /// What became True once stays so: an old look at the backend takes nothing back.
     pub(crate) fn say(mut self, statement: Statement) -> Self {
+        let once = [ACCEPTED, SCHEDULED, STARTED, FINISHED].contains(&statement.type_);
+        if once && conditions::is_true(&self.status.conditions, statement.type_) {
+            return self;
+        }
         conditions::state(
             &mut self.status.conditions,
             statement,
@@ -99,10 +108,6 @@ impl<'a> Draft<'a> {
     }
 
     pub(crate) fn started(mut self, at: Option<Timestamp>) -> Self {
-        let stored = self.status.conditions.as_slice();
-        if conditions::is_true(stored, STARTED) {
-            return self;
-        }
         self.status
             .start_time
             .get_or_insert(whole_seconds(at.unwrap_or(self.now)));
@@ -219,14 +224,13 @@ pub struct Tale {
     pub reason: String,
     /// The condition's message.
     pub message: String,
-    /// What the controller was doing: the condition's type.
+    /// What the controller was doing: the condition's type, or Stopping.
     pub action: &'static str,
 }
 
-/// The Events of a status change: one for each condition that changed its status or reason. The same story
-/// is told whoever wrote it and however often it was decided.
+/// The Events of a status change: one for each condition that changed its status or reason, and one for a stop
+/// that was requested. The same story is told whoever wrote it and however often it was decided.
 pub fn tales(old: Option<&JobStatus>, new: &JobStatus) -> Vec<Tale> {
-    let before = |type_| old.and_then(|s| conditions::find(&s.conditions, type_));
     [
         ACCEPTED,
         SCHEDULED,
@@ -236,25 +240,41 @@ pub fn tales(old: Option<&JobStatus>, new: &JobStatus) -> Vec<Tale> {
         DELETION_BLOCKED,
     ]
     .into_iter()
-    .filter_map(|type_| {
-        let c = conditions::find(&new.conditions, type_)?;
-        let same = before(type_).is_some_and(|b| b.status == c.status && b.reason == c.reason);
-        if same || c.status == "Unknown" {
-            return None;
-        }
-        let holds = c.status == "True";
-        let good = match type_ {
-            RESULT_UNKNOWN | DELETION_BLOCKED => !holds,
-            FINISHED => new.result.as_ref().is_some_and(|r| r.outcome != Outcome::Failed),
-            STARTED => holds || c.reason == conditions::PENDING,
-            _ => holds,
-        };
-        Some(Tale {
-            warning: !good,
-            reason: c.reason.clone(),
-            message: c.message.clone(),
-            action: type_,
-        })
-    })
+    .filter_map(|type_| tale_of_condition(type_, old, new))
+    .chain(tale_of_stop(old, new))
     .collect()
+}
+
+fn tale_of_condition(type_: &'static str, old: Option<&JobStatus>, new: &JobStatus) -> Option<Tale> {
+    let now = conditions::find(&new.conditions, type_)?;
+    let before = old.and_then(|s| conditions::find(&s.conditions, type_));
+    let same = before.is_some_and(|b| b.status == now.status && b.reason == now.reason);
+    if same || now.status == "Unknown" {
+        return None;
+    }
+    let holds = now.status == "True";
+    let good = match type_ {
+        RESULT_UNKNOWN | DELETION_BLOCKED => !holds,
+        FINISHED => new.result.as_ref().is_some_and(|r| r.outcome != Outcome::Failed),
+        STARTED => holds || now.reason == conditions::PENDING,
+        _ => holds,
+    };
+    Some(Tale {
+        warning: !good,
+        reason: now.reason.clone(),
+        message: now.message.clone(),
+        action: type_,
+    })
+}
+
+/// A stop that is stored together with the end needs no word of its own.
+fn tale_of_stop(old: Option<&JobStatus>, new: &JobStatus) -> Option<Tale> {
+    let stop_in = |status: &JobStatus| Some(status.execution.as_ref()?.stop.as_ref()?.reason);
+    let reason = stop_in(new).filter(|_| old.and_then(stop_in).is_none() && new.result.is_none())?;
+    Some(Tale {
+        warning: false,
+        reason: ending::word(reason).to_owned(),
+        message: format!("stopping: {}", ending::cause(reason)),
+        action: "Stopping",
+    })
 }

@@ -98,6 +98,16 @@ impl<'a> Stage<'a> {
     }
 }
 
+impl Stage<'_> {
+    /// Whether something of the Job may exist in a backend and may still run.
+    pub(crate) fn may_have_an_execution(&self) -> bool {
+        match self {
+            Stage::Accepted(_) | Stage::Attempted(_) | Stage::Recorded(_) => true,
+            Stage::Fresh | Stage::Finished(_) => false,
+        }
+    }
+}
+
 impl<'a> Accepted<'a> {
     fn of(job: &'a Job, status: &'a JobStatus) -> Option<Self> {
         let class = status.resolved_job_class.as_ref()?;
@@ -186,6 +196,16 @@ impl<'a> Recorded<'a> {
             id: self.id.to_owned(),
             uid: self.execution.uid.clone(),
         }
+    }
+
+    /// The one request that created it, where creating is starting.
+    pub fn attempted(&self) -> Option<Attempted<'a>> {
+        let attempt = self.execution.attempt.as_ref()?;
+        Some(Attempted {
+            accepted: self.accepted,
+            execution: self.execution,
+            attempt,
+        })
     }
 
     /// The stored stop, if one was requested.

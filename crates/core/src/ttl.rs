@@ -5,9 +5,12 @@ use jiff::{SignedDuration, Timestamp};
 use crate::conditions::{self, FINISHED};
 use crate::job::Job;
 
-/// When the Job's time to live ends; `None` for a Job that is not finished or has no TTL. A time beyond what
-/// can be represented is the last one that can.
+/// When the Job's time to live ends; `None` for a Job that is not finished, has no TTL, or is being deleted
+/// already. A time beyond what can be represented is the last one that can.
 pub fn expiry(job: &Job) -> Option<Timestamp> {
+    if job.metadata.deletion_timestamp.is_some() {
+        return None;
+    }
     let status = job.status.as_ref()?;
     if !conditions::is_true(&status.conditions, FINISHED) {
         return None;
@@ -19,5 +22,5 @@ pub fn expiry(job: &Job) -> Option<Timestamp> {
 
 /// Whether the Job is to be deleted now.
 pub fn is_due(job: &Job, now: Timestamp) -> bool {
-    job.metadata.deletion_timestamp.is_none() && expiry(job).is_some_and(|at| at <= now)
+    expiry(job).is_some_and(|at| at <= now)
 }
