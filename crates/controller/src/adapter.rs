@@ -1,6 +1,7 @@
 //! An adapter's process from start to end: caches, leases, the three controllers, health, shutdown.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,6 +71,13 @@ impl Options {
     pub fn init_logs(&self) -> anyhow::Result<()> {
         telemetry::init_logs(self.log_format, &self.log_level)
     }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            logs_url_template: self.logs_url_template.clone(),
+            ..Settings::default()
+        }
+    }
 }
 
 /// Runs an adapter called `name` until it is told to stop, or an error. `make` is given the client to build
@@ -83,7 +91,23 @@ where
     B: Backend,
 {
     let client = crate::client::connect().await?;
-    let backend = Arc::new(make(client.clone()).await?);
+    let backend = make(client.clone()).await?;
+    let settings = options.settings();
+    run_until(name, options, settings, client, backend, asked_to_stop()).await
+}
+
+/// Runs an adapter called `name` until `stopped`, or an error. Dropping the future is a crash: nothing is
+/// finished and no Lease released.
+pub async fn run_until<B: Backend>(
+    name: &'static str,
+    options: Options,
+    settings: Settings,
+    client: Client,
+    backend: B,
+    stopped: impl Future<Output = ()>,
+) -> anyhow::Result<()> {
+    let backend = Arc::new(backend);
+    let mut stopped = pin!(stopped);
     tracing::info!(
         name,
         version = env!("CARGO_PKG_VERSION"),
@@ -132,7 +156,7 @@ where
     };
     tokio::select! {
         result = until_leading => result?,
-        () = asked_to_stop() => return Ok(()),
+        () = &mut stopped => return Ok(()),
         ended = tasks.join_next() => bail!("{} ended", what_ended(ended)),
     }
     metrics.leads(name, true);
@@ -178,10 +202,7 @@ where
         writer: writer.clone(),
         deputy: deputy.clone(),
         storyteller: storyteller.clone(),
-        settings: Settings {
-            logs_url_template: options.logs_url_template,
-            ..Settings::default()
-        },
+        settings,
         metrics: metrics.clone(),
         latest: Latest::default(),
         backoff: Backoff::default(),
@@ -227,7 +248,7 @@ where
     ));
 
     tokio::select! {
-        () = asked_to_stop() => {}
+        () = &mut stopped => {}
         () = candidate.keep() => {
             metrics.leads(name, false);
             bail!("the lease {name} was lost; another replica works now");

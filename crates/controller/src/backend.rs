@@ -30,7 +30,7 @@ pub trait Backend: Send + Sync + 'static {
     type Parameters: Parameters;
 
     /// The controller name of this adapter's classes.
-    fn controller_name(&self) -> &'static str;
+    fn controller_name(&self) -> &str;
 
     /// How executions of a class with these parameters are started.
     fn protocol(&self, parameters: &Self::Parameters) -> Protocol;

@@ -16,6 +16,15 @@ const WRITE: Duration = Duration::from_secs(15);
 
 /// A client for the cluster this process runs in, or that `KUBECONFIG` names.
 pub async fn connect() -> anyhow::Result<Client> {
+    let builder = ClientBuilder::try_from(config().await?)
+        .context("the client for the API server could not be made")?;
+    #[cfg(feature = "fault-injection")]
+    let builder = builder.with_layer(&crate::fault::Faults::from_env()?);
+    Ok(builder.build())
+}
+
+/// Where the API server is, and how long it may take.
+pub(crate) async fn config() -> anyhow::Result<Config> {
     // Already installed is as good as installed now.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut config = Config::infer()
@@ -25,9 +34,5 @@ pub async fn connect() -> anyhow::Result<Client> {
     config.read_timeout = Some(READ);
     config.write_timeout = Some(WRITE);
     config.default_retry = false;
-    let builder =
-        ClientBuilder::try_from(config).context("the client for the API server could not be made")?;
-    #[cfg(feature = "fault-injection")]
-    let builder = builder.with_layer(&crate::fault::Faults::from_env()?);
-    Ok(builder.build())
+    Ok(config)
 }

@@ -24,3 +24,5 @@ pub mod reconcile_class;
 pub mod reconcile_job;
 pub mod status_writer;
 pub mod telemetry;
+#[cfg(feature = "testing")]
+pub mod testing;
