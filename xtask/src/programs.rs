@@ -223,10 +223,11 @@ impl Build {
             .context("Go is needed to build the cluster's programs: https://go.dev/doc/install")?;
         let mut progress = Progress::start(self.title(), listed.lines().count() as u64);
         let binary = self.binary_in(out);
-        let arguments: [&OsStr; 8] = [
+        let arguments: [&OsStr; 9] = [
             "build".as_ref(),
             "-v".as_ref(), // names each package as it is compiled
             "-trimpath".as_ref(),
+            "-buildvcs=false".as_ref(), // the checkout says nothing about these programs
             "-ldflags".as_ref(),
             self.flags.as_ref(),
             "-o".as_ref(),
