@@ -676,3 +676,6 @@ fn recorded_names<'a>(departing: &Departing<'a>) -> (Option<&'a str>, Option<&'a
         execution.and_then(|e| e.uid.as_deref()),
     )
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,8 @@ use clap::Parser;
 
 mod backend;
 mod cache;
+#[cfg(test)]
+mod fixture;
 mod manifest;
 mod name;
 mod observe;
@@ -31,6 +33,7 @@ struct Arguments {
 
 fn main() -> anyhow::Result<()> {
     let Arguments { adapter, kubernetes } = Arguments::parse();
+    adapter.init_logs()?;
     adapter::block_on(adapter::run("kubernetes-adapter", adapter, async |client| {
         Ok(backend::KubernetesBackend::new(&client, &kubernetes))
     }))

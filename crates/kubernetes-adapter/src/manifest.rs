@@ -240,3 +240,139 @@ fn pull_secret(reference: &LocalObjectReference) -> core::LocalObjectReference {
 fn some<T: Default + PartialEq>(value: T) -> Option<T> {
     (value != T::default()).then_some(value)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{JOB_UID, accepted, at, job, parse};
+
+    fn made(job: &Job, parameters: &str) -> batch::Job {
+        let parameters: KubernetesExecutionParametersSpec = parse(parameters);
+        batch_job(
+            accepted(job),
+            &parameters,
+            "build-x",
+            SignedDuration::from_secs(120),
+            at(10),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn the_smallest_job_becomes_a_held_batch_job_with_one_pod() {
+        let job = job("spec: { image: app }\nstatus: { resources: {} }");
+        let expected: batch::Job = parse(&format!(
+            "
+            metadata: &metadata
+              name: build-x
+              namespace: team
+              labels: &labels
+                execution.ayatori.ddupan.top/job-name: build
+                execution.ayatori.ddupan.top/job-namespace: team
+                execution.ayatori.ddupan.top/job-uid: {JOB_UID}
+                execution.ayatori.ddupan.top/job-class: rootless
+              ownerReferences:
+              - apiVersion: execution.ayatori.ddupan.top/v1alpha1
+                kind: Job
+                name: build
+                uid: {JOB_UID}
+                controller: true
+                blockOwnerDeletion: true
+            spec:
+              parallelism: 1
+              completions: 1
+              backoffLimit: 0
+              podReplacementPolicy: Failed
+              podFailurePolicy:
+                rules:
+                - {{ action: FailJob, onExitCodes: {{ containerName: job, operator: NotIn, values: [0] }} }}
+                - {{ action: FailJob, onPodConditions: [{{ type: DisruptionTarget, status: 'True' }}] }}
+              template:
+                metadata:
+                  labels: *labels
+                  finalizers: [execution.ayatori.ddupan.top/result]
+                spec:
+                  restartPolicy: Never
+                  enableServiceLinks: false
+                  schedulingGates: [{{ name: execution.ayatori.ddupan.top/start }}]
+                  containers: [{{ name: job, image: app, resources: {{}} }}]
+            "
+        ));
+        assert_eq!(made(&job, "{}"), expected);
+    }
+
+    #[test]
+    fn everything_a_job_and_its_parameters_say_reaches_the_pod_and_secrets_stay_references() {
+        let job = job("
+            spec:
+              image: app
+              command: [/bin/run]
+              args: ['$(A)']
+              workingDir: /src
+              env:
+              - { name: A, value: x }
+              - { name: EMPTY }
+              - { name: S, valueFrom: { secretKeyRef: { name: s, key: k, optional: true } } }
+              - { name: C, valueFrom: { configMapKeyRef: { name: c, key: k } } }
+              envFrom:
+              - { prefix: P_, secretRef: { name: s } }
+              - { configMapRef: { name: c, optional: true } }
+              imagePullSecrets: [{ name: pull }]
+              activeDeadlineSeconds: 60
+              terminationGracePeriodSeconds: 5
+            status:
+              resources: { requests: { cpu: 250m }, limits: { cpu: '1', memory: 1.5Gi } }
+        ");
+        let parameters = "
+            serviceAccountName: runner
+            runtimeClassName: kata
+            imagePullPolicy: IfNotPresent
+            scheduling:
+              nodeSelector: { disk: ssd }
+              tolerations: [{ key: ci, operator: Exists }]
+            podSecurityContext: { runAsNonRoot: true }
+            containerSecurityContext: { allowPrivilegeEscalation: false }
+        ";
+        let expected: core::PodSpec = parse(
+            "
+            serviceAccountName: runner
+            runtimeClassName: kata
+            nodeSelector: { disk: ssd }
+            tolerations: [{ key: ci, operator: Exists }]
+            securityContext: { runAsNonRoot: true }
+            imagePullSecrets: [{ name: pull }]
+            terminationGracePeriodSeconds: 5
+            restartPolicy: Never
+            enableServiceLinks: false
+            schedulingGates: [{ name: execution.ayatori.ddupan.top/start }]
+            containers:
+            - name: job
+              image: app
+              imagePullPolicy: IfNotPresent
+              command: [/bin/run]
+              args: ['$(A)']
+              workingDir: /src
+              env:
+              - { name: A, value: x }
+              - { name: EMPTY }
+              - { name: S, valueFrom: { secretKeyRef: { name: s, key: k, optional: true } } }
+              - { name: C, valueFrom: { configMapKeyRef: { name: c, key: k } } }
+              envFrom:
+              - { prefix: P_, secretRef: { name: s } }
+              - { configMapRef: { name: c, optional: true } }
+              resources: { requests: { cpu: 250m }, limits: { cpu: '1', memory: 1.5Gi } }
+              securityContext: { allowPrivilegeEscalation: false }
+        ",
+        );
+        let spec = made(&job, parameters).spec.unwrap();
+        assert_eq!(spec.template.spec.unwrap(), expected);
+        // Accepted at second 2, made at second 10, guarded for 120 seconds more.
+        assert_eq!(spec.active_deadline_seconds, Some(60 - 8 + 120));
+    }
+
+    #[test]
+    fn a_deadline_that_has_passed_leaves_the_guard() {
+        let job = job("spec: { image: app, activeDeadlineSeconds: 1 }\nstatus: { resources: {} }");
+        assert_eq!(made(&job, "{}").spec.unwrap().active_deadline_seconds, Some(120));
+    }
+}

@@ -264,9 +264,10 @@ fn measured(batch: Option<&BatchJob>, pod: &Pod) -> Option<End> {
             note,
         )
     };
-    let mut end = end(batch, pod, exit, *finished_at, note);
-    end.started_at = *started_at;
-    Some(end)
+    Some(End {
+        started_at: *started_at,
+        ..end(batch, pod, exit, *finished_at, note)
+    })
 }
 
 /// The pod is over, and nobody measured how its command ended. Only a node that reports, or one that does not
@@ -287,7 +288,14 @@ fn unmeasured(batch: Option<&BatchJob>, pod: &Pod, node: NodeHealth) -> State {
                 format!("{what}, and node {name} is not Ready, so its process may run on"),
             ),
         }),
-        _ => State::Ended(end(batch, pod, Exit::Unmeasured, None, Some(what))),
+        _ => State::Ended(End {
+            started_at: match &pod.main {
+                Container::Running { started_at } => *started_at,
+                Container::Terminated(t) => t.started_at,
+                Container::Waiting { .. } | Container::Unmentioned => None,
+            },
+            ..end(batch, pod, Exit::Unmeasured, None, Some(what))
+        }),
     }
 }
 
@@ -514,3 +522,6 @@ fn cause(message: &str) -> &'static str {
         ""
     }
 }
+
+#[cfg(test)]
+mod tests;

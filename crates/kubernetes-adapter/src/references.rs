@@ -223,3 +223,137 @@ fn out_of_scope(namespace: &str, name: &str) -> Why {
         ),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixture::{api_server, job};
+
+    fn there(path: &str) -> (u16, serde_json::Value) {
+        let secret = json!({ "metadata": { "name": "s" }, "data": { "k": "c2VjcmV0" } });
+        match path.split('?').next().unwrap_or_default().rsplit('/').next() {
+            Some("s" | "c") => (200, secret),
+            Some("forbidden") => (
+                403,
+                json!("secrets \"forbidden\" is forbidden: User \"x\" cannot get resource \"secrets\""),
+            ),
+            Some("broken") => (500, json!("etcd is away")),
+            _ => (404, json!("not found")),
+        }
+    }
+
+    async fn checked(spec: &str, scope: SecretScope) -> (String, usize) {
+        let (client, asked) = api_server(|_, path| there(path));
+        let answer = match References::new(client, scope).check(&job(spec)).await {
+            Ok(Ok(())) => "all there".to_owned(),
+            Ok(Err(why)) => why.reason,
+            Err(why) => format!("not answered: {}", why.reason),
+        };
+        let asked = asked.lock().unwrap();
+        assert!(
+            asked
+                .iter()
+                .all(|a| a.method == "GET" && !a.path.contains("watch=true"))
+        );
+        (answer, asked.len())
+    }
+
+    fn env(source: &str) -> String {
+        format!("spec: {{ env: [{{ name: A, valueFrom: {{ {source} }} }}] }}")
+    }
+
+    fn env_from(source: &str) -> String {
+        format!("spec: {{ envFrom: [{{ {source} }}] }}")
+    }
+
+    #[tokio::test]
+    async fn what_a_job_refers_to_must_exist_unless_it_is_optional() {
+        for (spec, expected, requests) in [
+            (env("secretKeyRef: { name: s, key: k }"), "all there", 1),
+            (
+                env("secretKeyRef: { name: s, key: absent }"),
+                "SecretKeyNotFound",
+                1,
+            ),
+            (env("secretKeyRef: { name: absent, key: k }"), "SecretNotFound", 1),
+            (
+                env("secretKeyRef: { name: absent, key: k, optional: true }"),
+                "all there",
+                0,
+            ),
+            (
+                env("secretKeyRef: { name: forbidden, key: k }"),
+                "ReferenceForbidden",
+                1,
+            ),
+            (
+                env("secretKeyRef: { name: broken, key: k }"),
+                "not answered: BackendUnavailable",
+                1,
+            ),
+            (env("configMapKeyRef: { name: c, key: k }"), "all there", 1),
+            (
+                env("configMapKeyRef: { name: c, key: absent }"),
+                "ConfigMapKeyNotFound",
+                1,
+            ),
+            (env_from("secretRef: { name: s }"), "all there", 1),
+            (env_from("secretRef: { name: absent }"), "SecretNotFound", 1),
+            (env_from("configMapRef: { name: absent }"), "ConfigMapNotFound", 1),
+            (
+                env_from("configMapRef: { name: absent, optional: true }"),
+                "all there",
+                0,
+            ),
+            (
+                "spec: { imagePullSecrets: [{ name: absent }] }".to_owned(),
+                "all there",
+                0,
+            ),
+        ] {
+            let found = checked(&spec, SecretScope::Everywhere).await;
+            assert_eq!(found, (expected.to_owned(), requests), "{spec}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_object_is_asked_for_once_however_often_it_is_referred_to() {
+        let spec = "
+            spec:
+              env:
+              - { name: A, valueFrom: { secretKeyRef: { name: s, key: k } } }
+              - { name: B, valueFrom: { secretKeyRef: { name: s, key: k } } }
+              envFrom: [{ secretRef: { name: s } }]
+        ";
+        assert_eq!(
+            checked(spec, SecretScope::Everywhere).await,
+            ("all there".to_owned(), 1)
+        );
+    }
+
+    #[tokio::test]
+    async fn secrets_are_looked_up_only_where_the_adapter_may() {
+        let spec = env("secretKeyRef: { name: absent, key: k }");
+        for (scope, expected, requests) in [
+            (SecretScope::Nowhere, "all there", 0),
+            (
+                SecretScope::Namespaces(vec!["other".to_owned()]),
+                "ReferenceForbidden",
+                0,
+            ),
+            (
+                SecretScope::Namespaces(vec!["team".to_owned()]),
+                "SecretNotFound",
+                1,
+            ),
+        ] {
+            assert_eq!(
+                checked(&spec, scope.clone()).await,
+                (expected.to_owned(), requests),
+                "{scope:?}"
+            );
+        }
+    }
+}

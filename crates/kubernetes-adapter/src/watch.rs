@@ -231,6 +231,24 @@ impl Watches {
     }
 }
 
+#[cfg(test)]
+impl Watches {
+    /// Fills the caches with exactly this.
+    pub(crate) fn show(&mut self, jobs: Vec<Arc<BatchJob>>, pods: Vec<Arc<Pod>>, nodes: Vec<Arc<Node>>) {
+        fn fill<V: Cached + PartialEq>(filler: &mut Filler<V>, values: Vec<Arc<V>>) {
+            filler.apply(&Event::Init);
+            for value in values {
+                filler.apply(&Event::InitApply(value));
+            }
+            filler.apply(&Event::InitDone);
+        }
+        fill(&mut self.jobs, jobs);
+        fill(&mut self.pods, pods);
+        fill(&mut self.nodes, nodes);
+        fill(&mut self.refusals, Vec::new());
+    }
+}
+
 impl ClassWatch {
     /// Starts the watch. Which classes need which RuntimeClass is not known here, so all may have changed.
     pub(crate) fn changes(self) -> BoxStream<'static, Option<String>> {
