@@ -250,14 +250,7 @@ impl Cluster {
 
     /// Ends the cluster and removes everything of it but its logs.
     pub(crate) fn remove(&self) -> Result<()> {
-        for part in self
-            .description
-            .mode
-            .parts()
-            .collect::<Vec<_>>()
-            .into_iter()
-            .rev()
-        {
+        for part in self.description.mode.parts().rev() {
             self.stop_part(part, false)?;
         }
         cleanup::sweep(self)?;
