@@ -98,7 +98,7 @@ async fn ends_of_every_kind_are_told_apart() -> anyhow::Result<()> {
         memory(&mut oom, "16Mi");
         world.create(&oom).await?;
         world
-            .create(&world.job("killed-child", "sh -c 'kill -9 $$'; exit $?"))
+            .create(&world.job("killed-child", "sh -c 'kill -9 $$$$'; exit $?"))
             .await?;
         let mut absent = world.job("absent", "");
         absent.spec.command = vec!["/does/not/exist".to_owned()];
