@@ -30,9 +30,7 @@ impl Story {
 
     /// Plays it to its end, from wherever it is.
     async fn play(self, trial: &Trial, job: &Job) -> anyhow::Result<()> {
-        let started_or_over = |job: &Job| {
-            holds(job, STARTED) || holds(job, FINISHED) || job.metadata.deletion_timestamp.is_some()
-        };
+        let started_or_over = |job: &Job| holds(job, STARTED) || holds(job, FINISHED);
         match self {
             Story::Succeeds => {
                 trial.when_released(job).await?;
@@ -43,7 +41,13 @@ impl Story {
                 trial.when_released(job).await?;
             }
             Story::IsDeleted => {
-                if trial.jobs.get_opt(&job.name_any()).await?.is_some() {
+                let is_asked_for = |job: &Job| job.metadata.deletion_timestamp.is_some();
+                if trial
+                    .jobs
+                    .get_opt(&job.name_any())
+                    .await?
+                    .is_some_and(|job| !is_asked_for(&job))
+                {
                     trial.when(job, "started", started_or_over).await?;
                     trial.delete(job).await?;
                 }
@@ -137,6 +141,31 @@ async fn a_crash_at_any_step_of_a_cancel_forgets_nothing() -> anyhow::Result<()>
 #[tokio::test]
 async fn a_crash_at_any_step_of_a_deletion_leaves_nothing_behind() -> anyhow::Result<()> {
     with_a_crash_at_every_step(Story::IsDeleted).await
+}
+
+#[tokio::test]
+async fn many_jobs_survive_many_crashes() -> anyhow::Result<()> {
+    with_both(async |trial| {
+        trial.start().await?.kill().await;
+        let jobs = try_join_all((0..20).map(|_| trial.create(Story::Succeeds.script()))).await?;
+        for (crash, step) in [17, 5, 31, 11, 2, 23, 7, 29, 13, 19].into_iter().enumerate() {
+            let moment = if crash % 2 == 0 {
+                Moment::After
+            } else {
+                Moment::Before
+            };
+            let mortal = trial.start_mortal(Death::at(step, moment)).await?;
+            mortal.died().await;
+            mortal.kill().await;
+        }
+        let _survivor = trial.start().await?;
+        for job in jobs {
+            Story::Succeeds.play(trial, &job).await?;
+            Story::Succeeds.check(trial, &job).await?;
+        }
+        Ok(())
+    })
+    .await
 }
 
 #[tokio::test]

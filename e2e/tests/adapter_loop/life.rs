@@ -4,11 +4,12 @@ use anyhow::{Context, ensure};
 use ayatori_core::conditions::{ACCEPTED, FINISHED, SCHEDULED, STARTED};
 use ayatori_core::execution::Why;
 use ayatori_core::job::{JobState, Outcome};
+use ayatori_core::job_class::JobClass;
 use ayatori_core::names::EXECUTION_FINALIZER;
 use ayatori_e2e::world::expect;
 use futures::TryStreamExt;
-use kube::ResourceExt;
 use kube::api::{WatchEvent, WatchParams};
+use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use crate::trial::{Mode, Trial, condition, holds, status, with_both};
@@ -66,10 +67,19 @@ async fn a_command_that_ends_with_3_fails_with_3() -> anyhow::Result<()> {
 async fn a_whole_life_costs_a_known_number_of_writes() -> anyhow::Result<()> {
     with_both(async |trial| {
         let _adapter = trial.start().await?;
+        let ready = trial.when_ready().await?;
         // Finalizer; Accepted; the record; Started; Finished; released. Single shot: the attempt too.
         let expected = if trial.mode == Mode::Hold { 6 } else { 7 };
         let writes = writes_of(trial, "runs=300").await?;
         ensure!(writes == expected, "{writes} writes instead of {expected}");
+        let class = Api::<JobClass>::all(trial.client.clone())
+            .get(&trial.class)
+            .await?;
+        ensure!(
+            class.resource_version() == ready.resource_version(),
+            "the class was written to: {:?}",
+            class.status
+        );
         Ok(())
     })
     .await
