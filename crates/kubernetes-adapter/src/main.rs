@@ -1,9 +1,8 @@
 //! Runs Ayatori Jobs as native batch/v1 Jobs.
 //!
-//! [`backend`] answers the controller's questions and carries out its effects. It reads caches that [`watch`]
-//! fills with [`view`]s, lets [`observe`] say what they mean, and talks to the API server through [`requests`].
-//! [`manifest`] makes batch Jobs, [`name`] names them, [`references`] looks up what Jobs refer to, and [`tidy`]
-//! lets go of pods that nobody looks after.
+//! [`backend`] answers the controller's questions and carries out its effects: it reads caches that [`watch`]
+//! fills with [`view`]s, lets [`observe`] say what they mean, makes batch Jobs with [`manifest`], and talks to
+//! the API server through [`requests`]. [`tidy`] lets go of pods that nobody looks after.
 
 use ayatori_controller::adapter;
 use clap::Parser;
