@@ -69,11 +69,26 @@ enum Whose {
     Nobodys,
 }
 
-/// Whether the process ended before any request to end it was in force. A tie is the process's own.
+/// Whether the process ended before any request to end it was in force.
+///
+/// Backends give whole seconds. A process that ends promptly when told to shows the very second of the request,
+/// one that ended on its own in that second shows the same, and the first is common while the second is a
+/// coincidence. A tie is therefore the request's: a stop must never pass for a success. Death for want of
+/// memory is the exception, for no stop looks like that.
 fn ended_by_itself(end: &End, stop: Option<&Stop>) -> bool {
     let delivered = stop.and_then(|s| s.delivered_time.as_ref()).map(|t| t.0);
     match (end.stopped_at.or(delivered), end.finished_at) {
-        (Some(stopped), Some(finished)) => finished <= stopped,
+        (Some(stopped), Some(finished)) => {
+            finished < stopped
+                || finished == stopped
+                    && matches!(
+                        end.exit,
+                        Exit::Code {
+                            out_of_memory: true,
+                            ..
+                        }
+                    )
+        }
         (Some(_), None) => false,
         // Somebody ended it at a time nobody knows: nothing shows that the process was earlier.
         (None, _) => match end.stopped_by {

@@ -466,11 +466,12 @@ impl<'a> Life<'a, '_> {
              ends as ExecutionLost after {fence}"
         );
         let statement = Statement::fails(SCHEDULED, "BackendUnavailable", message);
-        let draft = self.draft().observable().say(statement);
+        let look_again =
+            later(self.settled(attempt), SECOND).max(later(self.now, self.settings.reference_poll));
         self.report_or(
-            draft,
+            self.draft().observable().say(statement),
             self.or_blocked(
-                Step::Wait(self.until_at(Some(later(self.settled(attempt), SECOND)))),
+                Step::Wait(self.until_at(Some(look_again))),
                 "its create request was not answered, and the command may still start until its fence",
             ),
         )
@@ -547,9 +548,9 @@ impl<'a> Life<'a, '_> {
             Some(Done::Started(Answer::Rejected(why) | Answer::Unavailable(why))) => {
                 self.unstarted(why.clone(), None, self.backoff())
             }
-            _ if recorded.stop().is_some() => Step::Wait(self.until(None)),
             _ => Step::Act(Effect::Start(recorded)),
         };
+        // A stop that is stored or wanted comes before the start.
         self.stop_or(recorded, None, start)
     }
 

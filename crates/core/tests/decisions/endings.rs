@@ -83,11 +83,16 @@ fn who_asked_for_an_end_first_has_it() {
     for (name, end, stop, deadline, expected) in [
         // A process that was earlier than every request.
         ("ended before our stop was delivered", exits(code(0), Some(49), Some(50), Deadline), cancel(50), None, "Succeeded/Completed 0"),
-        ("a tie is the process's own", exits(code(3), Some(50), Some(50), Deadline), cancel(50), None, "Failed/NonZeroExit 3"),
+        ("ran out of memory in the very second of a stop", exits(Exit::Code { code: 137, out_of_memory: true }, Some(50), Some(50), Deadline), cancel(50), None, "Failed/OOMKilled 137"),
         ("ended before the deadline, seen after it", exits(code(0), Some(49), None, Nobody), None, Some(at(50)), "Succeeded/Completed 0"),
         ("ended in time, though the backend calls it late", exits(code(0), Some(49), None, Deadline), deadline(None), Some(at(50)), "Succeeded/Completed 0"),
         ("ended before an eviction reached it", exits(code(0), Some(49), Some(50), evicted()), None, None, "Succeeded/Completed 0"),
         ("a stop is stored but never reached the backend", exits(code(0), Some(60), None, Nobody), cancel(50), None, "Succeeded/Completed 0"),
+        // A tie is the stop's.
+        ("cancelled, exits 0 within the second", exits(code(0), Some(50), Some(50), Deadline), cancel(50), None, "Cancelled/CancelRequested 0"),
+        ("evicted, exits 0 within the second", exits(code(0), Some(50), Some(50), evicted()), None, None, "Failed/Evicted 0"),
+        ("deleted by hand, exits 0 within the second", exits(code(0), Some(50), Some(50), somebody()), None, None, "Failed/PodDeleted 0"),
+        ("delivered as we stored it, exits 0 within the second", exits(code(0), Some(50), None, Nobody), stop(StopReason::CancelRequested, 49, Some(50)), None, "Cancelled/CancelRequested 0"),
         // Ours.
         ("cancelled, exits 0 on TERM", exits(code(0), Some(51), Some(50), Deadline), cancel(50), None, "Cancelled/CancelRequested 0"),
         ("cancelled, killed", exits(code(137), Some(80), Some(50), Deadline), cancel(50), None, "Cancelled/CancelRequested 137"),
@@ -98,7 +103,7 @@ fn who_asked_for_an_end_first_has_it() {
         ("the time of the end was not measured", exits(code(0), None, Some(50), Deadline), cancel(50), None, "Cancelled/CancelRequested 0"),
         ("never started, our stop is the only one known", exits(Exit::NeverStarted, None, None, Nobody), cancel(50), None, "Cancelled/CancelRequested"),
         ("delivered before the end, as we stored it", exits(code(0), Some(51), None, Nobody), stop(StopReason::CancelRequested, 49, Some(50)), None, "Cancelled/CancelRequested 0"),
-        ("delivered, but the process was earlier still", exits(code(0), Some(50), None, Nobody), stop(StopReason::CancelRequested, 49, Some(50)), None, "Succeeded/Completed 0"),
+        ("delivered, but the process was earlier still", exits(code(0), Some(49), None, Nobody), stop(StopReason::CancelRequested, 49, Some(50)), None, "Succeeded/Completed 0"),
         ("the pod's deletion follows our request", exits(code(0), Some(52), Some(51), somebody()), cancel(50), None, "Cancelled/CancelRequested 0"),
         ("and may look a second older than it", exits(code(0), Some(52), Some(49), somebody()), cancel(50), None, "Cancelled/CancelRequested 0"),
         // The guard timer.

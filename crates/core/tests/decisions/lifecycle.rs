@@ -403,7 +403,7 @@ fn a_stop_is_stored_then_sent_then_recorded_as_delivered_and_pressed_until_the_e
         ("a cancel while its start is not shown yet", recorded().cancelled(), seen(State::Held).done(Done::Started(Answer::Done)), 16, "Report(stop CancelRequested)"),
         ("ended by our stop", delivered.clone(), seen(State::Ended(by_us(ended(0)))), 50, "Report(Cancelled/CancelRequested 0)"),
         ("ended by our stop before its delivery was stored: one write", stopping(), seen(State::Ended(by_us(ended(143)))), 50, "Report(Cancelled/CancelRequested 143, delivered)"),
-        ("ended before the stop: its own result, nothing delivered", stopping(), seen(State::Ended(End { finished_at: Some(at(31)), ..by_us(ended(0)) })), 50, "Report(Succeeded/Completed 0)"),
+        ("ended before the stop: its own result, nothing delivered", stopping(), seen(State::Ended(End { finished_at: Some(at(30)), ..by_us(ended(0)) })), 50, "Report(Succeeded/Completed 0)"),
         ("never started because of our stop", stopped_start.clone(), seen(State::Ended(End { exit: Exit::NeverStarted, started_at: None, finished_at: None, ..by_us(ended(0)) })), 50, "Report(Cancelled/CancelRequested, delivered)"),
         ("gone after a delivered stop", delivered.clone(), seen(gone(true)), 50, "Report(Cancelled/CancelRequested)"),
         ("gone with a stop that reached nobody", stopping(), seen(gone(true)), 50, "Report(Failed/ExecutionLost)"),

@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::shapes::*;
-use crate::world::{NextSubmission, World, is_finished};
+use crate::world::{NextSubmission, Process, World, is_finished};
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -14,6 +14,11 @@ enum Event {
     Pass {
         age: usize,
         changes: usize,
+    },
+    /// One of two processes takes one step of its pass; it begins one on a copy that is so many versions old.
+    Step {
+        process: usize,
+        age: usize,
     },
     Time(i64),
     ComeUp,
@@ -34,6 +39,7 @@ fn event() -> impl Strategy<Value = Event> {
         8 => Just(Pass { age: 0, changes: usize::MAX }),
         3 => (0..6_usize, 1..6_usize).prop_map(|(age, changes)| Pass { age, changes }),
         2 => (0..6_usize).prop_map(|age| Pass { age, changes: usize::MAX }),
+        16 => (0..2_usize, 0..3_usize).prop_map(|(process, age)| Step { process, age }),
         3 => prop_oneof![Just(1), Just(10), Just(60), Just(691)].prop_map(Time),
         4 => Just(ComeUp),
         3 => prop_oneof![Just(0), Just(3), Just(143)].prop_map(Exit),
@@ -70,6 +76,7 @@ fn wishes() -> impl Strategy<Value = Job> {
 struct History {
     world: World,
     versions: Vec<Job>,
+    processes: [Option<Process>; 2],
 }
 
 impl History {
@@ -77,17 +84,31 @@ impl History {
         Self {
             world: World::new(protocol, job.clone()),
             versions: vec![job],
+            processes: [None, None],
         }
     }
 
+    fn copy(&self, age: usize) -> Job {
+        let newest = self.versions.len() - 1;
+        self.versions[newest - age.min(newest)].clone()
+    }
+
     fn happens(&mut self, event: Event) {
+        let copy = match event {
+            Event::Pass { age, .. } | Event::Step { age, .. } => self.copy(age),
+            _ => self.copy(0),
+        };
         let world = &mut self.world;
         let now = world.now;
         match event {
-            Event::Pass { age, changes } => {
-                let newest = self.versions.len() - 1;
-                let copy = self.versions[newest - age.min(newest)].clone();
-                world.pass_on(copy, changes);
+            Event::Pass { changes, .. } => drop(world.pass_on(copy, changes)),
+            Event::Step { process, .. } => {
+                let mut acting = self.processes[process]
+                    .take()
+                    .unwrap_or_else(|| world.begin(copy));
+                if world.step(&mut acting).is_none() {
+                    self.processes[process] = Some(acting);
+                }
             }
             Event::Time(seconds) => world.now += seconds,
             Event::ComeUp => world.backend.come_up(now),
@@ -150,13 +171,13 @@ impl History {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1500, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 4 * ProptestConfig::default().cases, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn in_every_order_a_command_starts_at_most_once_and_its_end_is_true_and_final(
         hold in any::<bool>(),
         job in wishes(),
-        events in vec(event(), 1..60),
+        events in vec(event(), 1..80),
     ) {
         let protocol = if hold { Protocol::Hold } else { Protocol::SingleShot(WINDOWS) };
         let mut history = History::new(protocol, job);
