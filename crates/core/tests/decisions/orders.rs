@@ -15,10 +15,11 @@ enum Event {
         age: usize,
         changes: usize,
     },
-    /// One of two processes takes one step of its pass; it begins one on a copy that is so many versions old.
-    Step {
+    /// One of two processes takes some steps of its pass, which it begins on a copy that is so many versions old.
+    Steps {
         process: usize,
         age: usize,
+        steps: usize,
     },
     Time(i64),
     ComeUp,
@@ -36,10 +37,10 @@ enum Event {
 fn event() -> impl Strategy<Value = Event> {
     use Event::*;
     prop_oneof![
-        8 => Just(Pass { age: 0, changes: usize::MAX }),
+        5 => Just(Pass { age: 0, changes: usize::MAX }),
         3 => (0..6_usize, 1..6_usize).prop_map(|(age, changes)| Pass { age, changes }),
         2 => (0..6_usize).prop_map(|age| Pass { age, changes: usize::MAX }),
-        16 => (0..2_usize, 0..3_usize).prop_map(|(process, age)| Step { process, age }),
+        12 => (0..2_usize, 0..3_usize, 1..9_usize).prop_map(|(process, age, steps)| Steps { process, age, steps }),
         3 => prop_oneof![Just(1), Just(10), Just(60), Just(691)].prop_map(Time),
         4 => Just(ComeUp),
         3 => prop_oneof![Just(0), Just(3), Just(143)].prop_map(Exit),
@@ -95,20 +96,19 @@ impl History {
 
     fn happens(&mut self, event: Event) {
         let copy = match event {
-            Event::Pass { age, .. } | Event::Step { age, .. } => self.copy(age),
+            Event::Pass { age, .. } | Event::Steps { age, .. } => self.copy(age),
             _ => self.copy(0),
         };
         let world = &mut self.world;
         let now = world.now;
         match event {
             Event::Pass { changes, .. } => drop(world.pass_on(copy, changes)),
-            Event::Step { process, .. } => {
+            Event::Steps { process, steps, .. } => {
                 let mut acting = self.processes[process]
                     .take()
                     .unwrap_or_else(|| world.begin(copy));
-                if world.step(&mut acting).is_none() {
-                    self.processes[process] = Some(acting);
-                }
+                let over = (0..steps).any(|_| world.step(&mut acting).is_some());
+                self.processes[process] = (!over).then_some(acting);
             }
             Event::Time(seconds) => world.now += seconds,
             Event::ComeUp => world.backend.come_up(now),
