@@ -25,3 +25,12 @@ app.kubernetes.io/part-of: ayatori-execution
     !authorizer.group("execution.ayatori.ddupan.top").resource("jobs").namespace(request.namespace)
     .check("intervene").allowed()
 {{- end }}
+
+{{/* The namespaces whose Jobs admission policies judge, for a binding. */}}
+{{- define "execution-api.judgedNamespaces" -}}
+{{- with .Values.admission.namespaceSelector -}}
+matchResources:
+  namespaceSelector:
+    {{- toYaml . | nindent 4 }}
+{{- end }}
+{{- end }}
