@@ -1,5 +1,6 @@
 //! A real API server, as the tests of the API alone use it.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::time::Duration;
@@ -89,14 +90,45 @@ async fn clean_up(client: &Client, namespace: &str) -> anyhow::Result<()> {
             .await
             .context("deleting what the test created")?;
     }
-    Api::<Namespace>::all(client.clone())
-        .delete(namespace, &DeleteParams::default())
-        .await
-        .context("deleting the test's namespace")?;
+    let namespaces = Api::<Namespace>::all(client.clone());
+    let others = namespaces.list_metadata(&ours).await?;
+    let others = others.iter().filter_map(|other| other.metadata.name.as_deref());
+    for namespace in others.chain([namespace]) {
+        namespaces
+            .delete(namespace, &DeleteParams::default())
+            .await
+            .context("deleting the test's namespace")?;
+    }
     Ok(())
 }
 
 impl Run {
+    /// Another namespace of the test, with these labels and annotations; it goes with the first.
+    pub async fn create_namespace(
+        &self,
+        name: &str,
+        mut labels: BTreeMap<String, String>,
+        annotations: BTreeMap<String, String>,
+    ) -> anyhow::Result<String> {
+        labels.insert(RUN_LABEL.to_owned(), self.namespace.clone());
+        let name = format!("{}-{name}", self.namespace);
+        let metadata = ObjectMeta {
+            name: Some(name.clone()),
+            labels: Some(labels),
+            annotations: Some(annotations),
+            ..ObjectMeta::default()
+        };
+        let namespace = Namespace {
+            metadata,
+            ..Namespace::default()
+        };
+        Api::all(self.client.clone())
+            .create(&PostParams::default(), &namespace)
+            .await
+            .context("creating another namespace for the test")?;
+        Ok(name)
+    }
+
     /// The objects of a definition: those in the test's namespace, or all where they have none.
     pub fn objects(&self, crd: &CustomResourceDefinition) -> Api<DynamicObject> {
         let resource = resource(crd);
