@@ -141,7 +141,7 @@ pub enum Effect<'a> {
     Start(Recorded<'a>),
     /// End the recorded execution's process. The reason is stored already.
     Stop(Recorded<'a>),
-    /// Delete an execution that came up too late to be allowed to start.
+    /// Delete a single-shot execution that has not come up by its fence: its command never starts any more.
     Discard(Attempted<'a>, ExecutionName),
     /// Give back the backend's resources of what has ended, keeping logs where the backend does.
     Release(Closed<'a>),
