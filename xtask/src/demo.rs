@@ -121,6 +121,7 @@ impl Demo {
             "--filename",
             &Self::example("jobs.yaml"),
         ])?;
+        self.ask_for_too_much()?;
         let mut seen = self.jobs()?;
         ensure!(!seen.is_empty(), "no Job was created");
         let mut progress = Progress::start("Jobs", seen.len() as u64);
@@ -158,6 +159,20 @@ impl Demo {
             eprintln!("{error:#}");
         }
         Ok(seen)
+    }
+
+    /// A Job beyond its class's limits: refused at creation, in words.
+    fn ask_for_too_much(&self) -> Result<()> {
+        let file = Self::example("too-greedy.yaml");
+        match self.kubectl(&["--namespace", NAMESPACE, "create", "--filename", &file]) {
+            // Without the admission policies the controller refuses it, as one of the Jobs.
+            Ok(_) => Ok(()),
+            Err(refusal) if refusal.to_string().contains("ResourcesOutOfRange") => {
+                println!("\ntoo-greedy, refused by the API server:\n  {refusal}");
+                Ok(())
+            }
+            Err(other) => Err(other),
+        }
     }
 
     fn jobs(&self) -> Result<Vec<Job>> {
