@@ -1,5 +1,7 @@
 //! Crashes at every step, and more than one leader.
 
+use std::time::Duration;
+
 use anyhow::{Context, ensure};
 use ayatori_controller::testing::death::{Death, Moment};
 use ayatori_controller::testing::replica::Replica;
@@ -175,6 +177,10 @@ async fn two_leaders_at_once_start_every_command_once() -> anyhow::Result<()> {
         api::in_namespace(async |elsewhere| {
             let _one = trial.start().await?;
             let _two = Replica::start(trial.backend(), &elsewhere.namespace, "two").await?;
+            // Slow enough for each to see what the other is about to do.
+            trial
+                .server
+                .misbehave(|faults| faults.latency = Duration::from_millis(100));
             let jobs = try_join_all((0..30).map(|_| trial.create("runs=50"))).await?;
             for job in jobs {
                 let job = trial.when_released(&job).await?;

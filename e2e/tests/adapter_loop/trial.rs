@@ -33,10 +33,11 @@ use serde_json::{Value, json};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
 /// The identity of a test's replica, unless it has several.
 pub(crate) const ONE: &str = "one";
-/// The times of the single-shot protocol, as short as whole seconds allow.
+/// The times of the single-shot protocol: long enough for another replica to take over while a create request
+/// could still be sent, so that a second request would be seen.
 const WINDOWS: Windows = Windows {
-    send: SignedDuration::from_secs(2),
-    fence: SignedDuration::from_secs(4),
+    send: SignedDuration::from_secs(4),
+    fence: SignedDuration::from_secs(6),
     margin: SignedDuration::from_secs(1),
 };
 

@@ -31,13 +31,14 @@ async fn what_an_unanswered_create_made_is_adopted() -> anyhow::Result<()> {
 
 #[tokio::test]
 async fn what_an_unanswered_create_made_is_adopted_when_a_late_list_shows_it() -> anyhow::Result<()> {
-    with(Mode::SingleShot, async |trial| {
+    with_both(async |trial| {
         let _adapter = trial.start().await?;
         trial.server.misbehave(|faults| {
             faults.create = Create::LosesAnswers;
             faults.list_lag = SignedDuration::from_secs(2);
         });
-        let job = trial.create("").await?;
+        // Long enough for every held execution that was made meanwhile to be listed, and so released.
+        let job = trial.create("runs=2500").await?;
         let job = trial.when_finished(&job).await?;
         expect(&job, Outcome::Succeeded, "Completed", Some(0))?;
         ensure!(trial.counts(&job).starts == 1, "{:?}", trial.counts(&job));
@@ -71,7 +72,7 @@ async fn a_create_that_arrives_after_its_fence_starts_nothing() -> anyhow::Resul
         let _adapter = trial.start().await?;
         trial
             .server
-            .misbehave(|faults| faults.create = Create::Delays(Duration::from_millis(4500)));
+            .misbehave(|faults| faults.create = Create::Delays(Duration::from_millis(6500)));
         let job = trial.create("").await?;
         let job = trial.when_finished(&job).await?;
         expect(&job, Outcome::Failed, "StartTooLate", None)?;
