@@ -150,15 +150,16 @@ async fn a_job_whose_start_and_end_are_seen_together_costs_six_writes() -> anyho
     with_world(async |world: World| {
         let (to_the_end, _) = life(&world, "instant", "true").await?;
         let writes = to_the_end.iter().filter(|r| is_write(r)).count();
-        // Whether the running process is seen is up to the kubelet; the counting start takes a moment.
-        let started = to_the_end
+        // Whether the running process is ever seen is up to the kubelet: Accepted, the record, Finished, and
+        // Started only where it was seen on its own. Beside them the finalizer, the batch Job and the gate.
+        let statuses = to_the_end
             .iter()
             .filter(|r| r.starts_with("patch jobs/status"))
             .count();
-        ensure!(writes == started + 3 + 1, "{to_the_end:?}");
+        println!("{writes} writes, {statuses} of them statuses");
         ensure!(
-            writes <= if started == 3 { 6 } else { 7 },
-            "{writes} writes: {to_the_end:?}"
+            writes == statuses + 3 && (statuses == 3 || statuses == 4),
+            "{to_the_end:?}"
         );
         Ok(())
     })

@@ -267,6 +267,7 @@ impl KubernetesBackend {
             .ok_or_else(|| Failure::Rejected(no_pod_recorded()))?;
         let pod = self.recorded_pod(&id, pod_uid).await?.ok_or(Failure::Stale)?;
         self.requests.open_gate(&pod).await?;
+        self.caches.remember_opened(&pod);
         Ok(Answer::Done)
     }
 

@@ -9,7 +9,7 @@ use ayatori_controller::failure::brief;
 use ayatori_core::conditions::clean;
 use ayatori_core::execution::Why;
 use ayatori_core::job::Job;
-use ayatori_core::names::JOB_UID_LABEL;
+use ayatori_core::names::{JOB_UID_LABEL, START_GATE};
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::batch::v1 as batch;
@@ -30,7 +30,7 @@ use crate::view::{BatchJob, Identity, Node, Pod, Refusal};
 /// How long a question waits for caches that are still being filled.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long what this process created stands in for a watch that does not show it yet.
+/// How long what this process did stands in for a watch that does not show it yet.
 const LAG: Duration = Duration::from_secs(10);
 
 /// What the watches have shown.
@@ -41,6 +41,8 @@ pub(crate) struct Caches {
     refusals: Arc<Cache<Refusal>>,
     runtime_classes: Arc<Cache<RuntimeClassName>>,
     created: Mutex<HashMap<Key, (Instant, Arc<BatchJob>)>>,
+    /// The pods whose gate this process has taken off, by UID, with the version it took it off.
+    opened: Mutex<HashMap<String, (Instant, String)>>,
 }
 
 /// The watches that fill the caches, not started yet.
@@ -73,6 +75,7 @@ pub(crate) fn new(client: &Client) -> (Arc<Caches>, Watches, ClassWatch) {
         refusals,
         runtime_classes,
         created: Mutex::default(),
+        opened: Mutex::default(),
     });
     let watches = Watches {
         client: client.clone(),
@@ -127,7 +130,25 @@ impl Caches {
 
     /// The pods that carry a Job's label. They claim to be its own; only their controller proves it.
     pub(crate) fn pods(&self, job_uid: &str) -> Vec<Arc<Pod>> {
-        self.pods.of(job_uid)
+        let mut pods = self.pods.of(job_uid);
+        let opened = self.opened();
+        for pod in &mut pods {
+            let opened = opened.get(&pod.id.uid).filter(|(at, _)| at.elapsed() < LAG);
+            if opened.is_some_and(|(_, version)| *version == pod.id.resource_version) {
+                Arc::make_mut(pod).gates.retain(|gate| gate != START_GATE);
+            }
+        }
+        pods
+    }
+
+    /// Remembers that this process has just taken the gate off this pod as it was read.
+    pub(crate) fn remember_opened(&self, pod: &Pod) {
+        let mut opened = self.opened();
+        opened.retain(|_, (at, _)| at.elapsed() < LAG);
+        opened.insert(
+            pod.id.uid.clone(),
+            (Instant::now(), pod.id.resource_version.clone()),
+        );
     }
 
     /// The pods that our finalizer keeps and that fit.
@@ -154,6 +175,10 @@ impl Caches {
 
     fn forget(&self, job: &BatchJob) {
         self.created().remove(&job.key());
+    }
+
+    fn opened(&self) -> std::sync::MutexGuard<'_, HashMap<String, (Instant, String)>> {
+        self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn created(&self) -> std::sync::MutexGuard<'_, HashMap<Key, (Instant, Arc<BatchJob>)>> {
