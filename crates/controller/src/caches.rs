@@ -9,7 +9,9 @@ use ayatori_core::job::Job;
 use ayatori_core::job_class::JobClass;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
-use kube::core::{DeserializeGuard, PartialObjectMeta};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::{DynamicObject, PartialObjectMeta};
+use kube::discovery::ApiResource;
 use kube::runtime::reflector::{ObjectRef, Store, store::Writer};
 use kube::runtime::watcher::{Event, watcher};
 use kube::runtime::{WatchStreamExt, reflector, watcher as watching};
@@ -19,6 +21,7 @@ use tokio::sync::mpsc;
 
 use crate::backend::Backend;
 use crate::telemetry::Metrics;
+use crate::unknown_fields::{UnknownFields, understand};
 
 /// What one controller has to look at. Closed until this process leads.
 #[derive(Debug)]
@@ -73,6 +76,8 @@ pub struct Caches<P: Resource<DynamicType = ()> + 'static> {
     pub parameters: Store<P>,
     /// Namespaces: labels and annotations.
     pub namespaces: Store<PartialObjectMeta<Namespace>>,
+    /// What of all these this version does not understand.
+    pub unknown: UnknownFields,
 }
 
 /// The other ends of the caches.
@@ -106,6 +111,7 @@ impl<P: Resource<DynamicType = ()> + Clone + 'static> Caches<P> {
                 classes,
                 parameters,
                 namespaces,
+                unknown: UnknownFields::default(),
             },
             Writers {
                 jobs: w1,
@@ -148,7 +154,8 @@ pub async fn keep<B: Backend>(
     metrics: Metrics,
 ) {
     let jobs = mirror(
-        Api::<DeserializeGuard<Job>>::all(client.clone()),
+        client.clone(),
+        &caches.unknown,
         writers.jobs,
         &metrics,
         |change| match change {
@@ -160,7 +167,8 @@ pub async fn keep<B: Backend>(
         },
     );
     let classes = mirror(
-        Api::<DeserializeGuard<JobClass>>::all(client.clone()),
+        client.clone(),
+        &caches.unknown,
         writers.classes,
         &metrics,
         |change| match change {
@@ -174,7 +182,8 @@ pub async fn keep<B: Backend>(
         },
     );
     let parameters = mirror(
-        Api::<DeserializeGuard<B::Parameters>>::all(client.clone()),
+        client.clone(),
+        &caches.unknown,
         writers.parameters,
         &metrics,
         |change| match change {
@@ -194,7 +203,8 @@ pub async fn keep<B: Backend>(
         },
     );
     let namespaces = mirror(
-        Api::<DeserializeGuard<PartialObjectMeta<Namespace>>>::all(client),
+        client,
+        &caches.unknown,
         writers.namespaces,
         &metrics,
         |change| match change {
@@ -276,13 +286,16 @@ pub enum Change<'a, K> {
 /// Fills one cache from a watch, and tells of every change after the cache shows it. An object that cannot be
 /// decoded is left out, with a warning, and stops no other.
 async fn mirror<K>(
-    api: Api<DeserializeGuard<K>>,
+    client: Client,
+    unknown: &UnknownFields,
     mut writer: Writer<K>,
     metrics: &Metrics,
     mut tell: impl FnMut(Change<'_, K>),
 ) where
     K: Resource<DynamicType = ()> + Default + Clone + DeserializeOwned + Debug + Send + 'static,
 {
+    let resource = ApiResource::erase::<K>(&());
+    let api = Api::<DynamicObject>::all_with(client, &resource);
     let mut events = watcher(api, watching::Config::default())
         .default_backoff()
         .boxed();
@@ -294,7 +307,7 @@ async fn mirror<K>(
                 continue;
             }
         };
-        let Some(event) = decoded(event, metrics) else {
+        let Some(event) = decoded(event, unknown, metrics) else {
             continue;
         };
         writer.apply_watcher_event(&event);
@@ -315,46 +328,50 @@ fn watch_error(error: &watching::Error) -> String {
     )
 }
 
-fn decoded<K>(event: Event<DeserializeGuard<K>>, metrics: &Metrics) -> Option<Event<K>>
+fn decoded<K>(event: Event<DynamicObject>, unknown: &UnknownFields, metrics: &Metrics) -> Option<Event<K>>
 where
-    K: Resource<DynamicType = ()> + Default,
+    K: Resource<DynamicType = ()> + Default + DeserializeOwned,
 {
-    let fits = |guard: DeserializeGuard<K>| match guard.0 {
-        Ok(mut object) => {
-            trim(&mut object);
-            Ok(object)
-        }
-        Err(invalid) => {
-            let kind = K::kind(&());
-            tracing::warn!(
-                %kind,
-                namespace = invalid.metadata.namespace.as_deref().unwrap_or_default(),
-                name = invalid.metadata.name.as_deref().unwrap_or_default(),
-                "an object cannot be decoded by this version and is ignored until it changes"
-            );
-            metrics.undecodable(&kind);
-            let mut bare = K::default();
-            *bare.meta_mut() = invalid.metadata;
-            Err(bare)
-        }
+    let fits = |mut object: DynamicObject| {
+        trim(&mut object.metadata);
+        understand::<K>(object)
+            .map(|(object, fields)| {
+                unknown.note(object.meta(), fields);
+                object
+            })
+            .map_err(|metadata| {
+                let kind = K::kind(&());
+                tracing::warn!(
+                    %kind,
+                    namespace = metadata.namespace.as_deref().unwrap_or_default(),
+                    name = metadata.name.as_deref().unwrap_or_default(),
+                    "an object cannot be decoded by this version and is ignored until it changes"
+                );
+                metrics.undecodable(&kind);
+                let mut bare = K::default();
+                *bare.meta_mut() = metadata;
+                bare
+            })
     };
     Some(match event {
         Event::Init => Event::Init,
         Event::InitDone => Event::InitDone,
-        Event::InitApply(guard) => Event::InitApply(fits(guard).ok()?),
-        Event::Apply(guard) => match fits(guard) {
+        Event::InitApply(object) => Event::InitApply(fits(object).ok()?),
+        Event::Apply(object) => match fits(object) {
             Ok(object) => Event::Apply(object),
             Err(bare) => Event::Delete(bare),
         },
-        Event::Delete(guard) => match fits(guard) {
-            Ok(object) | Err(object) => Event::Delete(object),
+        Event::Delete(object) => match fits(object) {
+            Ok(object) | Err(object) => {
+                unknown.forget(object.meta());
+                Event::Delete(object)
+            }
         },
     })
 }
 
 /// Drops what no decision reads.
-fn trim<K: Resource>(object: &mut K) {
-    let metadata = object.meta_mut();
+fn trim(metadata: &mut ObjectMeta) {
     metadata.managed_fields = None;
     if let Some(annotations) = &mut metadata.annotations {
         annotations.remove("kubectl.kubernetes.io/last-applied-configuration");

@@ -26,3 +26,4 @@ pub mod status_writer;
 pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod unknown_fields;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ayatori_core::admission;
 use ayatori_core::class::{self, Facts, Parameters as Known, ParametersStep, Step, carries};
 use ayatori_core::execution::Why;
 use ayatori_core::job::Job;
@@ -102,6 +103,7 @@ async fn pass<B: Backend>(
 ) -> Result<Option<Duration>, WriteError> {
     let mut class = context.latest.freshest(cached);
     let mut facts = Facts {
+        unknown_fields: context.caches.unknown.of(&class.metadata),
         parameters: Known::Missing,
         readiness: None,
         holders: None,
@@ -178,9 +180,14 @@ impl<B: Backend> ClassContext<B> {
             Some(p) if p.meta().deletion_timestamp.is_some() => Known::Terminating,
             Some(p) => Known::Present {
                 protected: carries(p.meta(), PARAMETERS_FINALIZER),
-                problem: self.backend.validate(p).err(),
+                problem: self.problem(p),
             },
         }
+    }
+
+    fn problem(&self, parameters: &B::Parameters) -> Option<Why> {
+        let unknown = admission::unsupported(&self.caches.unknown.of(parameters.meta()));
+        unknown.or_else(|| self.backend.validate(parameters).err())
     }
 
     async fn probe(&self, class: &JobClass, parameters: Option<&B::Parameters>) -> Result<Why, Why> {

@@ -232,6 +232,7 @@ impl<B: Backend> Pass<'_, B> {
         labels: &std::collections::BTreeMap<String, String>,
     ) {
         self.facts.namespace_labels = labels.clone();
+        self.facts.unknown_fields = self.context.caches.unknown.of(&job.metadata);
         self.facts.parameters_uid = class
             .and_then(|class| self.cached_parameters(class))
             .filter(|p| p.meta().deletion_timestamp.is_none())

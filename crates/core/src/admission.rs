@@ -116,6 +116,20 @@ pub fn readiness(class: &JobClass) -> Result<(), Why> {
     }
 }
 
+/// Why an object whose spec has fields that this version does not know is not acted on, if it has any.
+pub fn unsupported(unknown_fields: &[String]) -> Option<Why> {
+    (!unknown_fields.is_empty()).then(|| {
+        Why::new(
+            "UnsupportedFeature",
+            format!(
+                "this version of the adapter does not know {} and would do less than was asked for; upgrade the \
+                 adapter, or leave that out",
+                unknown_fields.join(", ")
+            ),
+        )
+    })
+}
+
 /// Whether a namespace with these labels may use the class. An invalid selector allows nobody.
 fn allows(class: &JobClass, labels: &BTreeMap<String, String>) -> Result<bool, Why> {
     let Some(selector) = &class.spec.allowed_namespaces else {

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 
+use crate::admission;
 use crate::conditions::{self, ACCEPTED, DELETION_BLOCKED, READY, Statement, Truth};
 use crate::execution::Why;
 use crate::job::Job;
@@ -14,6 +15,8 @@ use crate::parameters::ParametersStatus;
 /// What was read for one class. Absent means not asked yet; [`decide`] asks.
 #[derive(Clone, Debug)]
 pub struct Facts {
+    /// Fields of the class's spec, as paths, that this version does not know.
+    pub unknown_fields: Vec<String>,
     /// The parameters object the class refers to.
     pub parameters: Parameters,
     /// Whether new executions can be created now: the reason for Ready, or why not.
@@ -96,7 +99,7 @@ fn farewell(class: &JobClass, facts: &Facts) -> Farewell {
 }
 
 fn go_on(class: &JobClass, facts: &Facts, blocked: Option<Statement>, now: Timestamp) -> Step {
-    if let Err(why) = acceptable(class, &facts.parameters) {
+    if let Err(why) = acceptable(class, facts) {
         let accepted = Statement::fails(ACCEPTED, why.reason, why.message);
         let ready = Statement::fails(READY, "NotAccepted", "the class is not accepted");
         return report(class, [accepted, ready].into_iter().chain(blocked), now);
@@ -142,9 +145,12 @@ pub fn decide_unowned(class: &JobClass, now: Timestamp) -> Step {
     }
 }
 
-fn acceptable(class: &JobClass, parameters: &Parameters) -> Result<(), Why> {
+fn acceptable(class: &JobClass, facts: &Facts) -> Result<(), Why> {
+    if let Some(why) = admission::unsupported(&facts.unknown_fields) {
+        return Err(why);
+    }
     let r = &class.spec.parameters_ref;
-    match parameters {
+    match &facts.parameters {
         Parameters::Unsupported(supported) => {
             return Err(Why::new(
                 "InvalidParametersReference",

@@ -59,6 +59,8 @@ impl Default for Settings {
 pub struct Facts {
     /// Labels of the Job's namespace.
     pub namespace_labels: std::collections::BTreeMap<String, String>,
+    /// Fields of the Job's spec, as paths, that this version does not know.
+    pub unknown_fields: Vec<String>,
     /// UID of the chosen class's parameters object, if it exists and is not being deleted.
     pub parameters_uid: Option<String>,
     /// Whether the backend and the Job's references allow its execution.
@@ -290,6 +292,9 @@ impl<'a> Life<'a, '_> {
         }
         if job.spec.suspend == Some(true) {
             return self.refuse(suspended(), self.until(None));
+        }
+        if let Some(why) = admission::unsupported(&self.facts.unknown_fields) {
+            return self.refuse(why, self.until(None));
         }
         let admissible = match self.admissible() {
             Ok(admissible) => admissible,

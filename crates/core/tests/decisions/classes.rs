@@ -58,6 +58,7 @@ fn present(protected: bool) -> Parameters {
 
 fn facts(parameters: Parameters) -> Facts {
     Facts {
+        unknown_fields: vec![],
         parameters,
         readiness: None,
         holders: None,
@@ -119,6 +120,7 @@ fn a_class_is_accepted_only_after_it_and_its_parameters_are_protected_and_ready_
         ("no parameters", fresh(), facts(Parameters::Missing), "Accepted=False/ParametersNotFound Ready=False/NotAccepted"),
         ("parameters that are going", fresh(), facts(Parameters::Terminating), "Accepted=False/ParametersTerminating Ready=False/NotAccepted"),
         ("parameters that are wrong", fresh(), facts(problem), "Accepted=False/InvalidEndpoint Ready=False/NotAccepted"),
+        ("a field that this version does not know", fresh(), Facts { unknown_fields: vec!["spec.allowedImages".to_owned()], ..ok() }, "Accepted=False/UnsupportedFeature Ready=False/NotAccepted"),
         ("a policy that contradicts itself", contradictory(fresh()), facts(present(true)), "Accepted=False/InvalidResourcePolicy Ready=False/NotAccepted"),
         ("first the class is protected", fresh(), facts(present(false)), "Protect"),
         ("then its parameters", protected(fresh()), facts(present(false)), "ProtectParameters"),

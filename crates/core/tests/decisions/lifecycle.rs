@@ -170,12 +170,17 @@ fn a_job_is_accepted_only_when_all_that_it_needs_is_there_and_says_what_is_missi
         parameters_uid: None,
         ..admitted()
     };
+    let unknown_field = Facts {
+        unknown_fields: vec!["spec.gpu".to_owned()],
+        ..admitted()
+    };
     let fresh = || job().starting_deadline(600);
     check(vec![
         ("the backend is asked first", fresh(), unasked, 5, "Ask(Admission)"),
         ("the finalizer comes before the acceptance", fresh(), admitted(), 5, "Protect"),
         ("class, resources and acceptance in one write", fresh().protected(), admitted(), 5, "Report(Accepted)"),
         ("no parameters: nothing is asked", fresh(), no_parameters, 5, "Report(!Accepted/JobClassNotAccepted)"),
+        ("a field that this version does not know", fresh().protected(), unknown_field, 5, "Report(!Accepted/UnsupportedFeature)"),
         ("a Secret is missing", fresh(), asked(Ok(Err(why("SecretNotFound")))), 5, "Report(!Accepted/SecretNotFound)"),
         ("it could not be found out", fresh(), asked(Err(why("BackendForbidden"))), 5, "Report(!Accepted/BackendForbidden)"),
     ]);
