@@ -4,4 +4,5 @@ pub mod accounts;
 pub mod api;
 pub mod counter;
 pub mod replica;
+pub mod transcript;
 pub mod world;

@@ -1,6 +1,7 @@
 //! A namespace with a class of the Kubernetes adapter, and the Jobs of one test in it.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -18,6 +19,7 @@ use serde_json::{Value, json};
 
 use crate::api::{self, Run};
 use crate::counter::Counter;
+use crate::transcript::{self, Transcript};
 
 /// The image every command runs in.
 pub const IMAGE: &str = "localhost/busybox:1";
@@ -36,9 +38,10 @@ pub struct World {
     pub jobs: Api<Job>,
     /// Counts starts.
     pub counter: Counter,
+    transcript: Arc<Transcript>,
 }
 
-/// Runs a test in a world of its own and cleans up, however the test ends.
+/// Runs a test in a world of its own, leaves its transcript, and cleans up, however the test ends.
 pub async fn with_world<F: Future<Output = anyhow::Result<()>>>(
     test: impl FnOnce(World) -> F,
 ) -> anyhow::Result<()> {
@@ -51,17 +54,19 @@ pub async fn with_world<F: Future<Output = anyhow::Result<()>>>(
             namespace: run.namespace,
             class: class.clone(),
             counter,
+            transcript: Arc::default(),
         };
         world
             .create_class(&class, KubernetesExecutionParametersSpec::default(), |_| {})
             .await?;
-        let namespace = world.namespace.clone();
-        let client = world.client.clone();
+        let (client, namespace) = (world.client.clone(), world.namespace.clone());
+        let story = world.transcript.clone();
         let outcome = test(world).await;
-        if let Err(error) = &outcome {
-            eprintln!("{namespace}: {error:#}");
-            eprintln!("{}", transcript(&client, &namespace).await);
+        let text = story.render(&client, &namespace, &outcome).await;
+        if outcome.is_err() {
+            eprintln!("{text}");
         }
+        transcript::keep(&text)?;
         outcome
     })
     .await
@@ -129,10 +134,10 @@ impl World {
 
     /// Creates a Job.
     pub async fn create(&self, job: &Job) -> anyhow::Result<Job> {
-        self.jobs
-            .create(&PostParams::default(), job)
-            .await
-            .with_context(|| format!("creating Job {}", job.name_any()))
+        let created = self.jobs.create(&PostParams::default(), job).await;
+        let created = created.with_context(|| format!("creating Job {}", job.name_any()))?;
+        self.transcript.created(&created);
+        Ok(created)
     }
 
     /// Changes a Job by a merge patch.
@@ -161,10 +166,12 @@ impl World {
     /// Returns the Job once `holds` says so of it.
     pub async fn when(&self, name: &str, what: &str, holds: impl Condition<Job>) -> anyhow::Result<Job> {
         let waiting = await_condition(self.jobs.clone(), name, holds);
-        match tokio::time::timeout(PATIENCE, waiting).await {
-            Ok(job) => job?.with_context(|| format!("Job {name} is gone: {what}")),
-            Err(_) => bail!("Job {name}: not within {} s: {what}", PATIENCE.as_secs()),
-        }
+        let Ok(job) = tokio::time::timeout(PATIENCE, waiting).await else {
+            bail!("Job {name}: not within {} s: {what}", PATIENCE.as_secs());
+        };
+        let job = job?.with_context(|| format!("Job {name} is gone: {what}"))?;
+        self.transcript.seen(&job);
+        Ok(job)
     }
 
     /// Returns the Job once its condition `type_` has this status and reason.
@@ -260,31 +267,4 @@ pub fn expect(job: &Job, outcome: Outcome, reason: &str, exit_code: Option<i32>)
         (outcome, reason, exit_code)
     );
     Ok(())
-}
-
-/// What a person needs to see of a failed test's namespace.
-async fn transcript(client: &Client, namespace: &str) -> String {
-    let mut text = String::new();
-    let list = ListParams::default();
-    if let Ok(jobs) = Api::<Job>::namespaced(client.clone(), namespace)
-        .list(&list)
-        .await
-    {
-        for job in jobs {
-            text.push_str(&format!("{}\n", serde_yaml::to_string(&job).unwrap_or_default()));
-        }
-    }
-    if let Ok(pods) = Api::<Pod>::namespaced(client.clone(), namespace)
-        .list(&list)
-        .await
-    {
-        for pod in pods {
-            text.push_str(&format!(
-                "pod {}: {}\n",
-                pod.name_any(),
-                serde_yaml::to_string(&pod.status).unwrap_or_default()
-            ));
-        }
-    }
-    text
 }
