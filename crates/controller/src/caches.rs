@@ -349,7 +349,7 @@ where
                 );
                 metrics.undecodable(&kind);
                 let mut bare = K::default();
-                *bare.meta_mut() = metadata;
+                *bare.meta_mut() = *metadata;
                 bare
             })
     };

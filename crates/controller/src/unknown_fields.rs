@@ -51,7 +51,7 @@ impl UnknownFields {
 
 /// An object as this version understands it, and the fields of its spec that it does not. The metadata alone if
 /// it cannot be understood at all.
-pub(crate) fn understand<K>(object: DynamicObject) -> Result<(K, Vec<String>), ObjectMeta>
+pub(crate) fn understand<K>(object: DynamicObject) -> Result<(K, Vec<String>), Box<ObjectMeta>>
 where
     K: Resource + DeserializeOwned,
 {
@@ -73,7 +73,7 @@ where
             *object.meta_mut() = metadata;
             Ok((object, unknown))
         }
-        Err(_) => Err(metadata),
+        Err(_) => Err(Box::new(metadata)),
     }
 }
 
