@@ -197,6 +197,8 @@ pub async fn keep<B: Backend>(
                     .filter(|c| c.spec.parameters_ref.name == name)
                 {
                     queues.classes.push(ObjectRef::from_obj(&**class));
+                    // A class may be called accepted by what was known of the parameters before.
+                    wake_jobs_of(class, &caches, &queues);
                 }
             }
             Change::Everything => caches.wake_all(&queues),
@@ -244,7 +246,7 @@ fn wake_class_of<P: Resource<DynamicType = ()> + Clone + 'static>(
     }
 }
 
-/// Every Job that no class has accepted may choose differently now, and those the class accepted may start.
+/// Jobs that no class has accepted may choose differently now, and those the class accepted may start.
 fn wake_jobs_of<P: Resource<DynamicType = ()> + Clone + 'static>(
     class: &JobClass,
     caches: &Caches<P>,
@@ -256,7 +258,12 @@ fn wake_jobs_of<P: Resource<DynamicType = ()> + Clone + 'static>(
             .as_ref()
             .and_then(|s| s.resolved_job_class.as_ref().map(|c| (s, c)))
         {
-            None => true,
+            // One that names its class waits for no other.
+            None => job
+                .spec
+                .job_class_name
+                .as_ref()
+                .is_none_or(|name| *name == class.name_any()),
             Some((status, resolved)) => {
                 Some(&resolved.uid) == class.metadata.uid.as_ref()
                     && !conditions::is_true(&status.conditions, SCHEDULED)
