@@ -56,6 +56,16 @@ impl Transcript {
         }
     }
 
+    /// Notes a Job that was waited for in vain, however many are noted already.
+    pub fn missed(&self, job: &Job) {
+        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        let story = jobs.entry(job.name_any()).or_insert_with(|| Story {
+            created: job.clone(),
+            seen: job.clone(),
+        });
+        story.seen = job.clone();
+    }
+
     /// Everything there is to read about the test, as Markdown.
     pub async fn render(&self, client: &Client, namespace: &str, outcome: &anyhow::Result<()>) -> String {
         let mut text = format!("# {}\n\n", sentence(&test_name()));

@@ -167,6 +167,9 @@ impl World {
     pub async fn when(&self, name: &str, what: &str, holds: impl Condition<Job>) -> anyhow::Result<Job> {
         let waiting = await_condition(self.jobs.clone(), name, holds);
         let Ok(job) = tokio::time::timeout(PATIENCE, waiting).await else {
+            if let Some(job) = self.jobs.get_opt(name).await? {
+                self.transcript.missed(&job);
+            }
             bail!("Job {name}: not within {} s: {what}", PATIENCE.as_secs());
         };
         let job = job?.with_context(|| format!("Job {name} is gone: {what}"))?;
