@@ -124,7 +124,7 @@ fn whose(end: &End, stop: Option<&Stop>, deadline: Option<Timestamp>) -> Whose {
         (Stopper::Deadline, Some(stop)) => ours(stop),
         (Stopper::Deadline, None) => match deadline {
             // The guard timer may run up to a second early; ours is the deadline it guards.
-            Some(at) if end.stopped_at.is_none_or(|s| s + CLOCK_GRAIN >= at) => {
+            Some(at) if end.stopped_at.is_none_or(|s| at.duration_since(s) <= CLOCK_GRAIN) => {
                 Whose::Ours(StopReason::DeadlineExceeded)
             }
             _ => Whose::Others(Why::new(
@@ -136,7 +136,7 @@ fn whose(end: &End, stop: Option<&Stop>, deadline: Option<Timestamp>) -> Whose {
         (Stopper::Anybody(_), Some(stop))
             if end
                 .stopped_at
-                .is_none_or(|s| s + CLOCK_GRAIN >= stop.requested_time.0) =>
+                .is_none_or(|s| stop.requested_time.0.duration_since(s) <= CLOCK_GRAIN) =>
         {
             ours(stop)
         }

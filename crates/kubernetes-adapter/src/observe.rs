@@ -326,20 +326,22 @@ fn stop(batch: Option<&BatchJob>, pod: &Pod, finished_at: Option<Timestamp>) -> 
         .filter(|d| d.reason == "TerminationByKubelet");
     let kubelet_at = by_kubelet.and_then(|d| d.at).map(|at| match finished_at {
         // Where the pod says so itself, the kubelet decided before the process ended, in whatever second.
-        Some(finished) if finished == at && pod.reason.is_some() => at - GRAIN,
+        Some(finished) if finished == at && pod.reason.is_some() => at.checked_sub(GRAIN).unwrap_or(at),
         _ => at,
     });
-    let Some(at) = [pod.deletion, kubelet_at].into_iter().flatten().min() else {
+    let verdict = batch.and_then(|b| b.deadline_passed);
+    let deletion = pod
+        .deletion
+        .map(|at| deletion_requested(at, pod.deletion_seen, finished_at, verdict));
+    let Some(at) = [deletion, kubelet_at].into_iter().flatten().min() else {
         return (None, Stopper::Nobody);
     };
     // A disruption that came later did not ask for this end.
     let disruption = pod
         .disruption
         .as_ref()
-        .filter(|d| d.at.is_none_or(|d| d <= at + GRAIN));
-    let deadline = batch
-        .and_then(|b| b.deadline_passed)
-        .filter(|d| *d <= at + VERDICT_LAG);
+        .filter(|d| d.at.is_none_or(|d| d.duration_since(at) <= GRAIN));
+    let deadline = verdict.filter(|d| d.duration_since(at) <= VERDICT_LAG);
     let first = match (disruption, deadline) {
         (Some(disruption), Some(deadline)) if disruption.at.is_none_or(|d| d < deadline) => Some(disruption),
         (disruption, None) => disruption,
@@ -353,6 +355,24 @@ fn stop(batch: Option<&BatchJob>, pod: &Pod, finished_at: Option<Timestamp>) -> 
         (None, None) => Stopper::Anybody(Why::new("PodDeleted", deleted(batch))),
     };
     (Some(at), by)
+}
+
+/// When a deletion that is shown as of `latest` was requested. The kubelet's own last delete may have taken the
+/// place of the request, and comes after the end. Then the end is the request's, as in a tie, unless the Job
+/// controller's verdict on the deadline, which it writes as it deletes the pod, shows that nobody had asked yet.
+fn deletion_requested(
+    latest: Timestamp,
+    seen_by_node: bool,
+    finished_at: Option<Timestamp>,
+    verdict: Option<Timestamp>,
+) -> Timestamp {
+    let Some(finished) = finished_at.filter(|finished| seen_by_node && *finished < latest) else {
+        return latest;
+    };
+    let earliest = verdict.and_then(|v| v.checked_sub(VERDICT_LAG).ok());
+    earliest
+        .map_or(finished, |earliest| earliest.max(finished))
+        .min(latest)
 }
 
 fn disrupted(disruption: &Disruption) -> Why {
