@@ -2,14 +2,15 @@
 //!
 //! A pod that was recorded is let go by the release of its Job, and by nothing here. What remains are pods that
 //! were never recorded and are being deleted, and pods whose Job is gone although its finalizer should have kept
-//! it. Both are rare, so each costs a live read of its Job, and few are looked at in one round.
+//! it. Both are rare, so each costs a live read of its Job, and few are looked at in one round; the next round goes
+//! on where it ended, or pods for which nothing can be done yet would keep all others from being looked at.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use ayatori_core::job::Job;
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::Receiver;
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::requests::{Failure, Requests};
@@ -20,6 +21,8 @@ use crate::watch::Caches;
 const ROUND: Duration = Duration::from_secs(30);
 /// How many pods are looked after in one round.
 const PER_ROUND: usize = 100;
+/// How many suspects may wait to be looked at. The rounds find those for which there was no room.
+pub(crate) const SUSPECTS: usize = 1000;
 /// How long a pod may be in a state that the Job's own release or removal should end.
 const LINGERING: SignedDuration = SignedDuration::from_secs(60);
 
@@ -38,20 +41,20 @@ pub(crate) fn is_suspect(pod: &Pod) -> bool {
 }
 
 /// Looks after such pods for as long as the adapter runs.
-pub(crate) async fn keep_tidy(
-    requests: Requests,
-    caches: Arc<Caches>,
-    mut suspects: UnboundedReceiver<Arc<Pod>>,
-) {
+pub(crate) async fn keep_tidy(requests: Requests, caches: Arc<Caches>, mut suspects: Receiver<Arc<Pod>>) {
     let mut rounds = interval(ROUND);
     rounds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last = None;
     loop {
         let pods = tokio::select! {
             pod = suspects.recv() => match pod {
                 Some(pod) => vec![pod],
                 None => return,
             },
-            _ = rounds.tick() => lingering(&caches, Timestamp::now()),
+            _ = rounds.tick() => {
+                let now = Timestamp::now();
+                following(&mut last, caches.kept_pods(|pod| lingers(pod, now)))
+            }
         };
         for pod in pods {
             if let Err(failure) = look_after(&requests, &pod).await {
@@ -66,14 +69,23 @@ pub(crate) async fn keep_tidy(
     }
 }
 
-fn lingering(caches: &Caches, now: Timestamp) -> Vec<Arc<Pod>> {
-    let mut pods = caches.kept_pods(|pod| lingers(pod, now));
+/// Where a pod stands in the order of the rounds: by its age.
+type Place = (Option<Timestamp>, String);
+
+/// The pods of the next round, oldest first from the last one of the round before; the very oldest follow the
+/// youngest.
+fn following(last: &mut Option<Place>, mut pods: Vec<Arc<Pod>>) -> Vec<Arc<Pod>> {
+    let place = |pod: &Pod| Some((pod.created, pod.id.uid.clone()));
+    pods.sort_by_cached_key(|pod| place(pod));
+    let seen = pods.partition_point(|pod| place(pod) <= *last);
+    pods.rotate_left(seen);
     pods.truncate(PER_ROUND);
+    *last = pods.last().and_then(|pod| place(pod));
     pods
 }
 
 fn lingers(pod: &Pod, now: Timestamp) -> bool {
-    let long_ago = |at: Option<Timestamp>| at.is_some_and(|at| at + LINGERING < now);
+    let long_ago = |at: Option<Timestamp>| at.is_some_and(|at| now.duration_since(at) > LINGERING);
     let over = pod.phase == Phase::Terminal || pod.never_runs();
     match pod.deletion {
         Some(requested) => over && long_ago(Some(requested)),
@@ -176,6 +188,28 @@ mod tests {
             controller: controller.map(str::to_owned),
             ..Pod::default()
         }
+    }
+
+    #[test]
+    fn every_lingering_pod_has_its_turn_oldest_first() {
+        let aged = |age: usize| {
+            let mut pod = pod(None, DELETED, Phase::Open, None);
+            pod.id.uid = format!("{age:03}");
+            Arc::new(pod)
+        };
+        let mut last = None;
+        let mut round = |pods: std::ops::Range<usize>| {
+            let round = following(&mut last, pods.rev().map(aged).collect());
+            let uids = round.iter().map(|pod| pod.id.uid.parse::<usize>().unwrap());
+            uids.collect::<Vec<_>>()
+        };
+        assert_eq!(round(0..250), (0..100).collect::<Vec<_>>());
+        // Those between that have gone meanwhile leave no gap.
+        assert_eq!(round(150..250), (150..250).collect::<Vec<_>>());
+        assert_eq!(round(0..250), (0..100).collect::<Vec<_>>());
+        assert_eq!(round(0..150), (100..150).chain(0..50).collect::<Vec<_>>());
+        assert_eq!(round(0..10), (0..10).collect::<Vec<_>>());
+        assert_eq!(round(0..0), [0; 0]);
     }
 
     #[test]

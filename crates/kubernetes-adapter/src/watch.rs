@@ -207,7 +207,7 @@ impl Watches {
             refusals,
         } = self;
         let ours = || watcher::Config::default().labels(JOB_UID_LABEL);
-        let (suspects, suspected) = mpsc::unbounded_channel();
+        let (suspects, suspected) = mpsc::channel(tidy::SUSPECTS);
 
         let of_jobs = {
             let caches = caches.clone();
@@ -219,8 +219,8 @@ impl Watches {
         let of_pods =
             mirror(Api::<core::Pod>::all(client.clone()), ours(), pods, Pod::of).map(move |changed| {
                 for pod in changed.iter().filter(|pod| tidy::is_suspect(pod)) {
-                    // Fails only while the process ends.
-                    let _ = suspects.send(pod.clone());
+                    // Where there is no room, a round finds it.
+                    let _ = suspects.try_send(pod.clone());
                 }
                 changed.iter().filter_map(|pod| job_of(&pod.id)).collect()
             });
