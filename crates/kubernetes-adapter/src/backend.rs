@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use ayatori_controller::backend::Backend;
 use ayatori_core::execution::{Answer, ExecutionName, Prospect, Protocol, Remains, State, Submission, Why};
-use ayatori_core::job::{BackendIdentity, Job};
+use ayatori_core::job::{BackendIdentity, Execution, Job};
 use ayatori_core::job_class::JobClass;
 use ayatori_core::names::KUBERNETES_CONTROLLER;
 use ayatori_core::parameters::KubernetesExecutionParameters;
@@ -157,12 +157,17 @@ impl KubernetesBackend {
         Ok(observe::state(record, batch.as_deref(), &pod, node))
     }
 
-    /// The recorded pod. That a cache does not show it is no proof: asked live, then.
+    /// The recorded pod. That a cache does not show it is no proof: asked live, then, and not by its label, which
+    /// somebody may have taken off while its process runs.
     async fn recorded_pod(&self, id: &JobId, pod_uid: &str) -> Result<Option<Arc<Pod>>, Failure> {
-        let with_uid = |pods: Vec<Arc<Pod>>| pods.into_iter().find(|p| p.id.uid == pod_uid);
-        match with_uid(self.caches.pods(&id.uid)) {
+        match self
+            .caches
+            .pods(&id.uid)
+            .into_iter()
+            .find(|p| p.id.uid == pod_uid)
+        {
             Some(pod) => Ok(Some(pod)),
-            None => Ok(with_uid(self.requests.pods(&id.namespace, &id.uid).await?)),
+            None => self.requests.pod(&id.namespace, pod_uid).await,
         }
     }
 
@@ -222,7 +227,8 @@ impl KubernetesBackend {
     /// a living kubelet gives the process its grace.
     fn settling(&self, job: &Job) -> Duration {
         let grace = job.spec.termination_grace_period_seconds.unwrap_or(DEFAULT_GRACE);
-        self.node_silence + Duration::from_secs(u64::try_from(grace).unwrap_or(0))
+        self.node_silence
+            .saturating_add(Duration::from_secs(u64::try_from(grace).unwrap_or(0)))
     }
 
     // ---------------------------------------------------------------------------------------------- effects
@@ -294,10 +300,9 @@ impl KubernetesBackend {
         let requested = recorded
             .stop()
             .map_or(Timestamp::UNIX_EPOCH, |stop| stop.requested_time.0);
-        let slow_from = requested + self.controller_slow;
-        let now = Timestamp::now();
-        if now < slow_from {
-            return Ok(Answer::Later(slow_from.duration_since(now)));
+        let patience = left_of(self.controller_slow, requested);
+        if patience.is_positive() {
+            return Ok(Answer::Later(patience));
         }
         self.delete_if_going_on(&id, pod_uid).await
     }
@@ -316,20 +321,17 @@ impl KubernetesBackend {
     /// One write in the ordinary case: our finalizer off the recorded pod.
     async fn give_back(&self, closed: Closed<'_>) -> Result<Answer, Failure> {
         let id = JobId::of(closed.job());
-        let held = self.held(
-            &id,
-            closed.execution().and_then(|e| e.id.as_deref()),
-            closed.execution().and_then(|e| e.uid.as_deref()),
-        );
-        let Some(recorded) = &held.recorded_pod else {
-            return self.clear(&held).await;
+        let names = Names::of(closed.execution());
+        let Some(recorded) = names.pod else {
+            return self.clear(&self.held_or_live(&id, names).await?).await;
         };
+        let held = self.held(&id, names);
         let mut later = false;
-        if let Some(pod) = held.pods.iter().find(|pod| pod.id.uid == *recorded) {
+        if let Some(pod) = self.recorded_pod(&id, recorded).await? {
             if pod.phase == Phase::Open && !pod.never_runs() {
-                return self.stop_afterlife(&held, pod, closed.finished_at()).await;
+                return self.stop_afterlife(&held, &pod, closed.finished_at()).await;
             }
-            self.requests.let_go(pod).await?;
+            self.requests.let_go(&pod).await?;
         }
         if let Some(batch) = held
             .batch
@@ -341,7 +343,7 @@ impl KubernetesBackend {
         for extra in held
             .pods
             .iter()
-            .filter(|pod| pod.id.uid != *recorded && pod.is_kept())
+            .filter(|pod| pod.id.uid != recorded && pod.is_kept())
         {
             later = true;
             self.dismiss(held.batch.as_deref(), extra).await?;
@@ -351,11 +353,10 @@ impl KubernetesBackend {
 
     /// The command has ended, but its pod goes on: a sidecar, or a container somebody injected.
     async fn stop_afterlife(&self, held: &Held, pod: &Pod, finished: Timestamp) -> Result<Answer, Failure> {
-        let until = finished + AFTERLIFE;
-        let now = Timestamp::now();
+        let patience = left_of(AFTERLIFE, finished);
         let ended_by_now = matches!(&pod.main, Container::Terminated(_));
-        if ended_by_now && now < until {
-            return Ok(Answer::Later(until.duration_since(now)));
+        if ended_by_now && patience.is_positive() {
+            return Ok(Answer::Later(patience));
         }
         if pod.deletion.is_none() {
             self.dismiss(held.batch.as_deref(), pod).await?;
@@ -405,27 +406,33 @@ impl KubernetesBackend {
 
     // ---------------------------------------------------------------------------------- what belongs to a Job
 
+    /// What there is of a Job. That the caches show nothing is no proof: asked live, then.
+    async fn held_or_live(&self, id: &JobId, names: Names<'_>) -> Result<Held, Failure> {
+        let cached = self.held(id, names);
+        if cached.is_nothing() {
+            self.held_live(id, names).await
+        } else {
+            Ok(cached)
+        }
+    }
+
     /// What the caches show of a Job.
-    fn held(&self, id: &JobId, batch_uid: Option<&str>, pod_uid: Option<&str>) -> Held {
-        Held::of(
-            id,
-            batch_uid,
-            pod_uid,
-            self.caches.batch_job(&id.namespace, &id.child),
-            self.caches.pods(&id.uid),
-        )
+    fn held(&self, id: &JobId, names: Names<'_>) -> Held {
+        let batch = self.caches.batch_job(&id.namespace, &id.child);
+        Held::of(id, names, batch, self.caches.pods(&id.uid))
     }
 
     /// The same, live.
-    async fn held_live(
-        &self,
-        id: &JobId,
-        batch_uid: Option<&str>,
-        pod_uid: Option<&str>,
-    ) -> Result<Held, Failure> {
+    async fn held_live(&self, id: &JobId, names: Names<'_>) -> Result<Held, Failure> {
         let batch = self.requests.batch_job(&id.namespace, &id.child).await?;
-        let pods = self.requests.pods(&id.namespace, &id.uid).await?;
-        Ok(Held::of(id, batch_uid, pod_uid, batch, pods))
+        let mut pods = self.requests.pods(&id.namespace, &id.uid).await?;
+        // Where it was released, the recorded one has ended and is not kept any more.
+        if let Some(recorded) = names.pod.filter(|_| !names.released)
+            && pods.iter().all(|pod| pod.id.uid != recorded)
+        {
+            pods.extend(self.requests.pod(&id.namespace, recorded).await?);
+        }
+        Ok(Held::of(id, names, batch, pods))
     }
 }
 
@@ -448,35 +455,42 @@ impl JobId {
     }
 }
 
+/// What is stored of a Job's execution, if anything is: which objects it is, and whether it was released.
+#[derive(Clone, Copy)]
+struct Names<'a> {
+    batch: Option<&'a str>,
+    pod: Option<&'a str>,
+    released: bool,
+}
+
+impl<'a> Names<'a> {
+    fn of(execution: Option<&'a Execution>) -> Self {
+        Self {
+            batch: execution.and_then(|e| e.id.as_deref()),
+            pod: execution.and_then(|e| e.uid.as_deref()),
+            released: execution.is_some_and(|e| e.release_time.is_some()),
+        }
+    }
+}
+
 /// What the cluster holds of one Job, strangers left out.
 struct Held {
     batch: Option<Arc<BatchJob>>,
     pods: Vec<Arc<Pod>>,
-    recorded_pod: Option<String>,
 }
 
 impl Held {
-    fn of(
-        id: &JobId,
-        batch_uid: Option<&str>,
-        pod_uid: Option<&str>,
-        batch: Option<Arc<BatchJob>>,
-        pods: Vec<Arc<Pod>>,
-    ) -> Self {
-        let batch = batch.filter(|b| is_ours(id, batch_uid, b));
+    fn of(id: &JobId, names: Names<'_>, batch: Option<Arc<BatchJob>>, pods: Vec<Arc<Pod>>) -> Self {
+        let batch = batch.filter(|b| is_ours(id, names.batch, b));
         let belongs = |pod: &Pod| {
             let controlled = batch
                 .as_ref()
                 .is_some_and(|b| pod.controller.as_ref() == Some(&b.id.uid));
             // An orphaned pod is known by the finalizer that only our template gives.
-            controlled || pod_uid == Some(pod.id.uid.as_str()) || pod.is_kept()
+            controlled || names.pod == Some(pod.id.uid.as_str()) || pod.is_kept()
         };
         let pods = pods.into_iter().filter(|pod| belongs(pod)).collect();
-        Self {
-            batch,
-            pods,
-            recorded_pod: pod_uid.map(str::to_owned),
-        }
+        Self { batch, pods }
     }
 
     fn is_nothing(&self) -> bool {
@@ -517,6 +531,11 @@ fn identity(parameters_uid: &str) -> BackendIdentity {
         parameters_uid: parameters_uid.to_owned(),
         endpoint_hash: String::new(),
     }
+}
+
+/// What is left now of a time that began then.
+fn left_of(time: SignedDuration, began: Timestamp) -> SignedDuration {
+    time.saturating_sub(Timestamp::now().duration_since(began))
 }
 
 fn no_pod_recorded() -> Why {
@@ -631,14 +650,10 @@ impl Backend for KubernetesBackend {
     async fn remains(&self, job: Departing<'_>) -> Result<Remains, Why> {
         self.caches.ready().await?;
         let id = JobId::of(job.job());
-        let (batch, pod) = recorded_names(&job);
-        let cached = self.held(&id, batch, pod);
-        // What a cache does not show may be there all the same.
-        let held = if cached.is_nothing() {
-            self.held_live(&id, batch, pod).await.map_err(Failure::why)?
-        } else {
-            cached
-        };
+        let held = self
+            .held_or_live(&id, Names::of(job.execution()))
+            .await
+            .map_err(Failure::why)?;
         Ok(if held.is_nothing() {
             Remains::Nothing
         } else {
@@ -648,13 +663,7 @@ impl Backend for KubernetesBackend {
 
     async fn remove(&self, job: Departing<'_>) -> Answer {
         let id = JobId::of(job.job());
-        let (batch, pod) = recorded_names(&job);
-        let cached = self.held(&id, batch, pod);
-        let held = match cached.is_nothing() {
-            false => Ok(cached),
-            true => self.held_live(&id, batch, pod).await,
-        };
-        match held {
+        match self.held_or_live(&id, Names::of(job.execution())).await {
             Ok(held) => answer(self.clear(&held).await),
             Err(failure) => failure.into(),
         }
@@ -668,14 +677,6 @@ impl Backend for KubernetesBackend {
     fn class_changes(&self) -> impl Stream<Item = Option<String>> + Send + 'static {
         once(&self.class_watch, ClassWatch::changes)
     }
-}
-
-fn recorded_names<'a>(departing: &Departing<'a>) -> (Option<&'a str>, Option<&'a str>) {
-    let execution = departing.execution();
-    (
-        execution.and_then(|e| e.id.as_deref()),
-        execution.and_then(|e| e.uid.as_deref()),
-    )
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use k8s_openapi::api::batch::v1 as batch;
 use k8s_openapi::api::core::v1 as core;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::{Request, Status};
-use kube::{Api, Client, Error, Resource};
+use kube::{Api, Client, Error, Resource, ResourceExt};
 use serde::Serialize;
 use serde_json::json;
 
@@ -24,6 +24,9 @@ use crate::view::{BatchJob, Identity, Node, Pod};
 
 /// How long a request may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How many objects a list may bring at once.
+const PAGE: u32 = 500;
 
 const MANAGER: &str = "ayatori-kubernetes-adapter";
 
@@ -118,6 +121,21 @@ impl Requests {
             .into_iter()
             .map(|pod| Arc::new(Pod::of(pod)))
             .collect())
+    }
+
+    /// The pod of that UID, whatever labels it carries, live.
+    pub(crate) async fn pod(&self, namespace: &str, uid: &str) -> Result<Option<Arc<Pod>>, Failure> {
+        let ask = |verb| Ask {
+            verb,
+            resource: "pods",
+            namespace,
+        };
+        let pods = self.pods_in(namespace);
+        let Some(name) = ask("list").send(pod_name(&pods, uid)).await? else {
+            return Ok(None);
+        };
+        let found = ask("get").send(pods.get_opt(&name)).await?.map(Pod::of);
+        Ok(found.filter(|pod| pod.id.uid == uid).map(Arc::new))
     }
 
     /// A node, live.
@@ -263,6 +281,25 @@ impl Requests {
 
     fn pods_in(&self, namespace: &str) -> Api<core::Pod> {
         Api::namespaced(self.client.clone(), namespace)
+    }
+}
+
+/// The name of the pod of that UID, by which the API server finds nothing itself.
+async fn pod_name(pods: &Api<core::Pod>, uid: &str) -> kube::Result<Option<String>> {
+    let mut page = ListParams::default().limit(PAGE);
+    loop {
+        let found = pods.list_metadata(&page).await?;
+        if let Some(pod) = found
+            .items
+            .iter()
+            .find(|pod| pod.metadata.uid.as_deref() == Some(uid))
+        {
+            return Ok(Some(pod.name_any()));
+        }
+        match found.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Ok(None),
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 use std::sync::LazyLock;
 
 use ayatori_core::lifecycle::{self, Facts, Question, Settings, Step};
-use ayatori_core::names::EXECUTION_FINALIZER;
+use ayatori_core::names::{EXECUTION_FINALIZER, JOB_UID_LABEL};
 use ayatori_core::ownership::{self, Orphanhood, Ownership, Selection};
 use ayatori_core::stage::Stage;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -438,15 +438,6 @@ async fn after_a_release_nothing_can_start() {
 
 #[tokio::test]
 async fn what_remains_of_a_job_is_its_own_and_absence_is_proven_live() {
-    fn nothing(_: &str, path: &str) -> (u16, Value) {
-        match path.contains("/pods") {
-            true => (
-                200,
-                json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": [] }),
-            ),
-            false => (404, json!("not found")),
-        }
-    }
     fn a_pod(_: &str, path: &str) -> (u16, Value) {
         let items = [pod_object("metadata: { ownerReferences: null }")];
         match path.contains("/pods") {
@@ -463,16 +454,23 @@ async fn what_remains_of_a_job_is_its_own_and_absence_is_proven_live() {
             "nothing",
             vec![],
             vec![],
-            nothing as fn(&str, &str) -> (u16, Value),
+            shows_nothing as fn(&str, &str) -> (u16, Value),
             true,
         ),
         ("not in the cache", vec![], vec![], a_pod, false),
-        ("a batch Job", vec![batch_job("")], vec![], nothing, false),
+        (
+            "not in the cache, and its label taken off",
+            vec![],
+            vec![],
+            shows_a_stripped_pod_that_runs,
+            false,
+        ),
+        ("a batch Job", vec![batch_job("")], vec![], shows_nothing, false),
         (
             "an orphaned batch Job",
             vec![batch_job("metadata: { ownerReferences: null }")],
             vec![],
-            nothing,
+            shows_nothing,
             false,
         ),
         (
@@ -481,10 +479,10 @@ async fn what_remains_of_a_job_is_its_own_and_absence_is_proven_live() {
                 "metadata: { uid: x, ownerReferences: null, labels: null }",
             )],
             vec![],
-            nothing,
+            shows_nothing,
             true,
         ),
-        ("a copy of our labels", vec![], vec![spoof], nothing, true),
+        ("a copy of our labels", vec![], vec![spoof], shows_nothing, true),
     ] {
         let world = World::of(jobs, pods, answer);
         let job = deleted_job();
@@ -531,26 +529,78 @@ async fn a_removal_deletes_in_the_foreground_and_lets_go_of_what_is_over() {
     }
 }
 
-#[tokio::test]
-async fn a_pod_that_a_cache_does_not_show_is_looked_for_live() {
-    fn live(_: &str, _: &str) -> (u16, Value) {
+/// What an API server answers to reads that holds this pod and nothing else.
+fn holding(pod: &Value, path: &str) -> (u16, Value) {
+    let list = |items: &[&Value], next: &str| {
+        let metadata = json!({ "continue": next });
         (
             200,
-            json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": [pod_object(RUNS)] }),
+            json!({ "kind": "PodList", "apiVersion": "v1", "metadata": metadata, "items": items }),
         )
+    };
+    let is_labelled = pod["metadata"]["labels"][JOB_UID_LABEL] == JOB_UID;
+    match path {
+        _ if path.contains("/pods/build-x-abcde") => (200, pod.clone()),
+        _ if !path.contains("/pods") => (404, json!("not found")),
+        _ if path.contains("labelSelector") && !is_labelled => list(&[], ""),
+        _ if path.contains("limit") && !path.contains("continue") => list(&[], "next"),
+        _ => list(&[pod], ""),
     }
-    fn nothing(_: &str, _: &str) -> (u16, Value) {
-        (
+}
+
+/// The recorded pod without the labels by which ours are found, and what is changed on it.
+fn stripped(more: &str) -> Value {
+    pod_object(&format!("metadata: {{ labels: null }}\n{more}"))
+}
+
+fn shows_a_stripped_pod_that_runs(method: &str, path: &str) -> (u16, Value) {
+    match method {
+        "GET" => holding(&stripped(RUNS), path),
+        _ => all_well(method, path),
+    }
+}
+
+fn shows_a_stripped_pod_that_is_over(method: &str, path: &str) -> (u16, Value) {
+    match method {
+        "GET" => holding(&stripped(OVER), path),
+        _ => all_well(method, path),
+    }
+}
+
+fn shows_a_held_pod(method: &str, path: &str) -> (u16, Value) {
+    const HELD: &str = "spec: { nodeName: null }";
+    match method {
+        "GET" => holding(&pod_object(HELD), path),
+        _ => all_well(method, path),
+    }
+}
+
+fn shows_nothing(_: &str, path: &str) -> (u16, Value) {
+    match path.contains("/pods") {
+        true => (
             200,
             json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": [] }),
-        )
+        ),
+        false => (404, json!("not found")),
+    }
+}
+
+#[tokio::test]
+async fn a_pod_that_a_cache_does_not_show_is_looked_for_live_whatever_its_labels() {
+    fn live(_: &str, path: &str) -> (u16, Value) {
+        holding(&pod_object(RUNS), path)
+    }
+    fn another(_: &str, path: &str) -> (u16, Value) {
+        holding(&pod_object("metadata: { uid: another }"), path)
     }
     fn down(_: &str, _: &str) -> (u16, Value) {
         (503, json!("away"))
     }
     for (answer, expected) in [
         (live as fn(&str, &str) -> (u16, Value), "runs"),
-        (nothing, "gone"),
+        (shows_a_stripped_pod_that_runs, "runs"),
+        (shows_nothing, "gone"),
+        (another, "gone"),
         (down, "unobservable"),
     ] {
         let world = World::of(vec![batch_job("")], vec![], answer);
@@ -562,5 +612,39 @@ async fn a_pod_that_a_cache_does_not_show_is_looked_for_live() {
             other => panic!("{other:?}"),
         };
         assert_eq!(state, expected);
+    }
+}
+
+#[tokio::test]
+async fn a_release_does_not_believe_that_a_cache_shows_everything() {
+    for (what, execution, answer, expected) in [
+        (
+            "recorded, and its label taken off",
+            names(),
+            shows_a_stripped_pod_that_is_over as fn(&str, &str) -> (u16, Value),
+            &["PATCH pod"][..],
+        ),
+        (
+            "nothing recorded, and a pod is held",
+            "{}".to_owned(),
+            shows_a_held_pod,
+            &["DELETE pod", "PATCH pod"],
+        ),
+        ("recorded, and gone", names(), shows_nothing, &[]),
+        (
+            "nothing recorded, and nothing there",
+            "{}".to_owned(),
+            shows_nothing,
+            &[],
+        ),
+    ] {
+        let job = finished_job(Timestamp::now(), &execution);
+        let world = World::of(vec![], vec![], answer);
+        let done = world.backend.release(closed(&job)).await;
+        let mut writes = world.writes();
+        writes.sort();
+        assert_eq!(writes, expected, "{what}");
+        let nothing_left = expected != ["DELETE pod", "PATCH pod"];
+        assert_eq!(done == Answer::Done, nothing_left, "{what}: {done:?}");
     }
 }
