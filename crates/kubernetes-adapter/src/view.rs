@@ -76,8 +76,11 @@ pub(crate) struct Pod {
     pub(crate) created: Option<Timestamp>,
     /// UID of what controls it: the batch Job, if it is ours.
     pub(crate) controller: Option<String>,
-    /// When its deletion was requested.
+    /// When its deletion was requested, or at the latest.
     pub(crate) deletion: Option<Timestamp>,
+    /// Its node had seen the request when it last reported, and no grace is left: `deletion` may be the time of
+    /// the node's own last delete, after everything had ended.
+    pub(crate) deletion_seen: bool,
     pub(crate) finalizers: Vec<String>,
     pub(crate) gates: Vec<String>,
     pub(crate) node: Option<String>,
@@ -163,6 +166,12 @@ impl Pod {
             created: time(pod.metadata.creation_timestamp.as_ref()),
             controller: controller(&pod.metadata),
             deletion: deletion(&pod.metadata),
+            deletion_seen: pod.metadata.deletion_grace_period_seconds == Some(0)
+                // Where nobody counts generations, the node may have seen it.
+                && status
+                    .observed_generation
+                    .zip(pod.metadata.generation)
+                    .is_none_or(|(seen, current)| seen >= current),
             finalizers: pod.metadata.finalizers.clone().unwrap_or_default(),
             gates: spec
                 .scheduling_gates
@@ -317,7 +326,8 @@ fn controller(metadata: &ObjectMeta) -> Option<String> {
 }
 
 /// The API server stores when the grace period ends. A later, shorter grace moves both, so the difference stays
-/// the time of the first request.
+/// the time of the first request, until the kubelet deletes what has ended: while a finalizer keeps the pod, that
+/// puts its own time and no grace in their place.
 fn deletion(metadata: &ObjectMeta) -> Option<Timestamp> {
     let ends = time(metadata.deletion_timestamp.as_ref())?;
     let grace = SignedDuration::from_secs(metadata.deletion_grace_period_seconds.unwrap_or(0));

@@ -328,6 +328,72 @@ fn a_stop_of_ours_is_told_from_those_of_others_by_the_times() {
 }
 
 #[test]
+fn the_kubelets_last_delete_does_not_hide_that_an_end_was_asked_for() {
+    // The kubelet deletes what has ended, and with our finalizer on the pod that moves the deletion to second 18.
+    let seen = |finished: &str, generation: &str| {
+        let status =
+            ended(0, "Completed", finished).replace("status: {", &format!("status: {{ {generation} "));
+        let deleted = "metadata: { generation: 3, deletionTimestamp: @18, deletionGracePeriodSeconds: 0 }";
+        pod(&format!("{deleted}\n{status}"))
+    };
+    let (before, after) = ("observedGeneration: 2,", "observedGeneration: 3,");
+    let cancel = Some(stop(StopReason::CancelRequested, 11, None));
+    let slow = DEADLINE.replace("@10", "@17");
+    for (what, batch, pod, stop, expected) in [
+        (
+            "deleted while it ran",
+            "",
+            seen("@15", after),
+            None,
+            "Failed/PodDeleted 0",
+        ),
+        ("no generations", "", seen("@15", ""), None, "Failed/PodDeleted 0"),
+        (
+            "deleted after its end",
+            "",
+            seen("@15", before),
+            None,
+            "Succeeded/Completed 0",
+        ),
+        ("forced away", "", seen("@19", after), None, "Failed/PodDeleted 0"),
+        (
+            "our cancel",
+            DEADLINE,
+            seen("@12", after),
+            cancel.as_ref(),
+            "Cancelled/CancelRequested 0",
+        ),
+        (
+            "our cancel, by the pod",
+            "",
+            seen("@12", after),
+            cancel.as_ref(),
+            "Cancelled/CancelRequested 0",
+        ),
+        (
+            "the guard",
+            DEADLINE,
+            seen("@12", after),
+            None,
+            "Failed/DeadlineExceeded 0",
+        ),
+        (
+            "ended long before the guard",
+            &slow,
+            seen("@09", after),
+            None,
+            "Succeeded/Completed 0",
+        ),
+    ] {
+        assert_eq!(
+            story(&ready(&batch_job(batch), &pod), stop, Some(at(10))),
+            expected,
+            "{what}"
+        );
+    }
+}
+
+#[test]
 fn an_eviction_that_came_after_our_stop_did_not_cause_the_end() {
     let late = disrupted("EvictionByEvictionAPI").replace("@10", "@13");
     let status = ended(0, "Error", "@14").replace("status: {", &format!("status: {{ conditions: [{late}], "));
