@@ -77,7 +77,9 @@ enum Whose {
 /// memory is the exception, for no stop looks like that.
 fn ended_by_itself(end: &End, stop: Option<&Stop>) -> bool {
     let delivered = stop.and_then(|s| s.delivered_time.as_ref()).map(|t| t.0);
-    match (end.stopped_at.or(delivered), end.finished_at) {
+    // A backend may show a request as later than it was once seen to be, never as earlier.
+    let stopped = [end.stopped_at, delivered].into_iter().flatten().min();
+    match (stopped, end.finished_at) {
         (Some(stopped), Some(finished)) => {
             finished < stopped
                 || finished == stopped

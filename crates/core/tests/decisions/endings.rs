@@ -103,6 +103,7 @@ fn who_asked_for_an_end_first_has_it() {
         ("the time of the end was not measured", exits(code(0), None, Some(50), Deadline), cancel(50), None, "Cancelled/CancelRequested 0"),
         ("never started, our stop is the only one known", exits(Exit::NeverStarted, None, None, Nobody), cancel(50), None, "Cancelled/CancelRequested"),
         ("delivered before the end, as we stored it", exits(code(0), Some(51), None, Nobody), stop(StopReason::CancelRequested, 49, Some(50)), None, "Cancelled/CancelRequested 0"),
+        ("delivered, and shown as later since", exits(code(0), Some(51), Some(53), Deadline), stop(StopReason::CancelRequested, 49, Some(50)), None, "Cancelled/CancelRequested 0"),
         ("delivered, but the process was earlier still", exits(code(0), Some(49), None, Nobody), stop(StopReason::CancelRequested, 49, Some(50)), None, "Succeeded/Completed 0"),
         ("the pod's deletion follows our request", exits(code(0), Some(52), Some(51), somebody()), cancel(50), None, "Cancelled/CancelRequested 0"),
         ("and may look a second older than it", exits(code(0), Some(52), Some(49), somebody()), cancel(50), None, "Cancelled/CancelRequested 0"),
