@@ -1,5 +1,6 @@
 //! An adapter's process from start to end: caches, leases, the three controllers, health, shutdown.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,7 +21,6 @@ use crate::backend::Backend;
 use crate::backoff::Backoff;
 use crate::caches::{self, Caches, Queue, Queues};
 use crate::events;
-use crate::failure::WriteError;
 use crate::health::{self, Readiness};
 use crate::latest::Latest;
 use crate::lease::Candidate;
@@ -31,6 +31,8 @@ use crate::telemetry::{self, LogFormat, Metrics};
 
 /// The Lease of whoever speaks for objects that nobody owns; one for all adapters.
 const UNOWNED_LEASE: &str = "unowned";
+/// The task that holds it.
+const SECOND_LEASE: &str = "the second lease";
 /// How long a shutdown waits for what is under way.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -41,8 +43,8 @@ pub struct Options {
     #[arg(long, env = "POD_NAMESPACE", default_value = "ayatori-system")]
     pub namespace: String,
 
-    /// This replica's name in Leases and Events.
-    #[arg(long, env = "POD_NAME", default_value = "local")]
+    /// This replica's name in Leases and Events, unlike any other's.
+    #[arg(long, env = "POD_NAME", default_value_t = unique_identity())]
     pub identity: String,
 
     /// Address of /healthz, /readyz and /metrics.
@@ -147,9 +149,10 @@ pub async fn run_until<B: Backend>(
     tasks.spawn(wake_from_backend(backend.clone(), caches.clone(), queues.clone()));
 
     let mut candidate = Candidate::new(client.clone(), &options.namespace, name, &options.identity);
-    let stop = CancellationToken::new();
+    let (stop, deputies) = (CancellationToken::new(), CancellationToken::new());
     let until_leading = async {
         caches.filled().await?;
+        backend.ready().await;
         readiness.set();
         candidate.acquire().await;
         anyhow::Ok(())
@@ -176,7 +179,8 @@ pub async fn run_until<B: Backend>(
         writer: writer.under(second.leadership()),
     };
     {
-        let (caches, queues, metrics, stop) = (caches.clone(), queues.clone(), metrics.clone(), stop.clone());
+        let (caches, queues, metrics, stop) =
+            (caches.clone(), queues.clone(), metrics.clone(), deputies.clone());
         tasks.spawn(async move {
             while !stop.is_cancelled() {
                 tokio::select! {
@@ -191,7 +195,7 @@ pub async fn run_until<B: Backend>(
                 }
             }
             second.release().await;
-            "the second lease"
+            SECOND_LEASE
         });
     }
 
@@ -224,7 +228,8 @@ pub async fn run_until<B: Backend>(
     queues.parameters.open();
     caches.wake_all(&queues);
     let few = 4;
-    tasks.spawn(control(
+    let mut controllers = JoinSet::new();
+    controllers.spawn(control(
         caches.jobs.clone(),
         job_queue,
         options.workers,
@@ -232,14 +237,14 @@ pub async fn run_until<B: Backend>(
         move |o| reconcile_job::reconcile(o, jobs.clone()).boxed(),
     ));
     let for_parameters = classes.clone();
-    tasks.spawn(control(
+    controllers.spawn(control(
         caches.classes.clone(),
         class_queue,
         few,
         stop.clone(),
         move |o| reconcile_class::reconcile(o, classes.clone()).boxed(),
     ));
-    tasks.spawn(control(
+    controllers.spawn(control(
         caches.parameters.clone(),
         parameters_queue,
         few,
@@ -254,17 +259,34 @@ pub async fn run_until<B: Backend>(
             bail!("the lease {name} was lost; another replica works now");
         }
         ended = tasks.join_next() => bail!("{} ended", what_ended(ended)),
+        ended = controllers.join_next() => bail!("{} ended", what_ended(ended)),
     }
     tracing::info!("stopping");
     stop.cancel();
-    // The controllers end by themselves once what is under way is done; the watches never do.
-    let finishing =
-        async { while !matches!(tasks.join_next().await, None | Some(Ok("the second lease"))) {} };
-    if tokio::time::timeout(GRACE, finishing).await.is_err() {
-        tracing::warn!("what was under way did not end in time; it is taken up again by the next leader");
+    // Nothing new is begun, and what is under way is finished under the leases that are still renewed.
+    let finishing = async { while controllers.join_next().await.is_some() {} };
+    tokio::select! {
+        () = finishing => {}
+        () = candidate.keep() => tracing::warn!("the lease {name} was lost before what was under way had ended"),
+        () = tokio::time::sleep(GRACE) => {
+            tracing::warn!("what was under way did not end in time; the next leader takes it up");
+        }
+    }
+    deputies.cancel();
+    let leaving = async { while !matches!(tasks.join_next().await, None | Some(Ok(SECOND_LEASE))) {} };
+    if tokio::time::timeout(GRACE, leaving).await.is_err() {
+        tracing::debug!("the second lease was not given up in time; it expires by itself");
     }
     candidate.release().await;
     Ok(())
+}
+
+/// A name that no other process has.
+fn unique_identity() -> String {
+    use std::hash::{BuildHasher, RandomState};
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let random = RandomState::new().hash_one(std::process::id());
+    format!("{}-{random:016x}", host.trim())
 }
 
 /// Feeds one controller from its queue until it is told to stop.
@@ -277,19 +299,19 @@ async fn control<K, F>(
 ) -> &'static str
 where
     K: kube::Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
-    F: Fn(Arc<K>) -> futures::future::BoxFuture<'static, Result<Action, WriteError>> + Send + 'static,
+    F: Fn(Arc<K>) -> futures::future::BoxFuture<'static, Result<Action, Infallible>> + Send + 'static,
 {
     let queue = stream::unfold(queue, async |mut queue| {
         queue
             .recv()
             .await
-            .map(|object| (Ok::<_, WriteError>(object), queue))
+            .map(|object| (Ok::<_, Infallible>(object), queue))
     })
     .take_until(stop.cancelled_owned());
-    let retry = |_: Arc<K>, _: &WriteError, _: Arc<()>| Action::requeue(Duration::from_secs(5));
     applier(
         move |object, _| reconcile(object),
-        retry,
+        // Every failure has been answered with a time to come back.
+        |_, error, _| match *error {},
         Arc::new(()),
         store,
         Box::pin(queue),

@@ -94,6 +94,11 @@ pub trait Backend: Send + Sync + 'static {
     /// Deletes everything that is left.
     fn remove(&self, job: Departing<'_>) -> impl Future<Output = Answer> + Send;
 
+    /// Returns once questions can be answered from what the backend shows. A process leads only after that.
+    fn ready(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+
     /// The Jobs of which something changed in the backend. The stream drives whatever watches or polls the
     /// backend needs, for as long as the adapter runs.
     fn changes(&self) -> impl Stream<Item = ObjectRef<Job>> + Send + 'static;

@@ -3,15 +3,17 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const FIRST: Duration = Duration::from_millis(500);
 const LAST: Duration = Duration::from_secs(60);
+/// After how long without a failure an object is forgotten, whether or not it was ever looked at again.
+const MEMORY: Duration = Duration::from_secs(600);
 
 /// The failures of every object since its last success.
 #[derive(Debug)]
 pub struct Backoff<K> {
-    failures: Mutex<HashMap<K, u32>>,
+    failures: Mutex<HashMap<K, (u32, Instant)>>,
     jitter: RandomState,
 }
 
@@ -29,8 +31,11 @@ impl<K: Eq + Hash + Clone> Backoff<K> {
     pub fn failed(&self, key: &K) -> Duration {
         let failures = {
             let mut all = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-            let failures = all.entry(key.clone()).or_default();
+            let now = Instant::now();
+            all.retain(|_, (_, last)| now.duration_since(*last) < MEMORY);
+            let (failures, last) = all.entry(key.clone()).or_insert((0, now));
             *failures = failures.saturating_add(1);
+            *last = now;
             *failures
         };
         let interval = FIRST

@@ -9,8 +9,8 @@ use kube::{Client, Config};
 
 /// How long to wait for a connection.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long a response may be silent. Watches get a bookmark every minute.
-const READ: Duration = Duration::from_secs(120);
+/// How long a response may be silent: longer than a watch without news lasts.
+const READ: Duration = Duration::from_secs(310);
 /// How long a request may take to be sent.
 const WRITE: Duration = Duration::from_secs(15);
 
@@ -32,6 +32,8 @@ pub(crate) async fn config() -> anyhow::Result<Config> {
         .context("no cluster: neither inside a pod nor a KUBECONFIG that can be read")?;
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(READ);
+    // An idle connection is no slow answer.
+    config.reset_reader_on_write = true;
     config.write_timeout = Some(WRITE);
     config.default_retry = false;
     Ok(config)

@@ -24,7 +24,7 @@ impl Storyteller {
     /// Tells a tale about an object, some time soon.
     pub fn tell(&self, tale: Tale, object: ObjectReference) {
         if self.queue.try_send((tale, object)).is_err() {
-            self.metrics.event_dropped();
+            self.metrics.event_lost();
         }
     }
 }
@@ -42,6 +42,7 @@ pub fn storyteller(
         instance: Some(instance.to_owned()),
     };
     let recorder = Recorder::new(client, reporter);
+    let failed = metrics.clone();
     let writing = async move {
         while let Some((tale, object)) = tales.recv().await {
             let event = Event {
@@ -56,6 +57,7 @@ pub fn storyteller(
                 secondary: None,
             };
             if let Err(error) = recorder.publish(&event, &object).await {
+                failed.event_lost();
                 tracing::debug!(error = brief(&error), "an event could not be written");
             }
         }

@@ -16,6 +16,9 @@ pub enum WriteError {
     /// This process may not write any more.
     #[error("the lease is not held any more")]
     NotLeading,
+    /// The whole pass took too long and was given up.
+    #[error("gave up a pass that took too long")]
+    Timeout,
     /// The API server refused it or could not be reached.
     #[error("{operation}: {excerpt}")]
     Api {
@@ -46,6 +49,7 @@ impl WriteError {
         match self {
             WriteError::Stale => "Stale",
             WriteError::NotLeading => "NotLeading",
+            WriteError::Timeout => "Timeout",
             WriteError::Api { reason, .. } => reason,
         }
     }

@@ -6,8 +6,12 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use kube::Resource;
+
+/// How long a watch may lag. What is older than that is forgotten, also of objects that are gone.
+const LAG: Duration = Duration::from_secs(60);
 
 /// The newest copies of objects that this process wrote.
 #[derive(Debug)]
@@ -19,6 +23,7 @@ pub struct Latest<K> {
 struct Written<K> {
     replaced: Vec<String>,
     object: Arc<K>,
+    at: Instant,
 }
 
 impl<K> Default for Latest<K> {
@@ -37,11 +42,15 @@ impl<K: Resource> Latest<K> {
             return;
         };
         let mut objects = self.objects.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = Instant::now();
+        objects.retain(|_, written| at.duration_since(written.at) < LAG);
         let written = objects.entry(uid).or_insert_with(|| Written {
             replaced: vec![],
             object: object.clone(),
+            at,
         });
         written.replaced.push(replaced);
+        written.at = at;
         written.object = object;
     }
 

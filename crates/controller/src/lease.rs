@@ -39,13 +39,6 @@ impl Leadership {
             .is_some_and(|until| Instant::now() < until)
     }
 
-    /// A leadership that never ends, for tests and for running without a Lease.
-    pub fn unconditional() -> Self {
-        let leadership = Self::default();
-        leadership.set(Instant::now().checked_add(Duration::from_secs(60 * 60 * 24 * 365)));
-        leadership
-    }
-
     fn set(&self, until: Option<Instant>) {
         *self.until.lock().unwrap_or_else(PoisonError::into_inner) = until;
     }

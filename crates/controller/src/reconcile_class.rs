@@ -1,5 +1,6 @@
 //! The loops of classes and of parameters objects.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,8 @@ use crate::telemetry::Metrics;
 
 /// How often the backend of a class is probed.
 const PROBE: Duration = Duration::from_secs(30);
+/// How long one pass may take in all.
+const PASS: Duration = Duration::from_secs(60);
 /// How long a probe may take.
 const PROBE_LIMIT: Duration = Duration::from_secs(15);
 /// How often a blocked deletion is looked at again, beside the changes that wake it.
@@ -70,7 +73,7 @@ pub struct ClassContext<B: Backend> {
 pub async fn reconcile<B: Backend>(
     cached: Arc<JobClass>,
     context: Arc<ClassContext<B>>,
-) -> Result<Action, WriteError> {
+) -> Result<Action, Infallible> {
     let began = Instant::now();
     let key = ObjectRef::from_obj(&*cached);
     let defaults = context
@@ -81,7 +84,9 @@ pub async fn reconcile<B: Backend>(
         .filter(|c| ownership::is_global_default(c))
         .count();
     context.metrics.default_classes(defaults);
-    let result = pass(cached, &context).await;
+    let result = tokio::time::timeout(PASS, pass(cached, &context))
+        .await
+        .unwrap_or(Err(WriteError::Timeout));
     context.metrics.reconciled("jobclass", began.elapsed());
     Ok(match result {
         Ok(again) => {
@@ -89,9 +94,9 @@ pub async fn reconcile<B: Backend>(
             again.map_or_else(Action::await_change, Action::requeue)
         }
         Err(WriteError::Stale | WriteError::NotLeading) => Action::requeue(STALE),
-        Err(error @ WriteError::Api { .. }) => {
+        Err(error @ (WriteError::Api { .. } | WriteError::Timeout)) => {
             context.metrics.failed("jobclass", error.reason());
-            tracing::warn!(%error, "a write was refused");
+            tracing::warn!(%error, "a pass failed");
             Action::requeue(context.backoff.failed(&key))
         }
     })
@@ -260,15 +265,15 @@ impl<B: Backend> ClassContext<B> {
 pub async fn reconcile_parameters<B: Backend>(
     cached: Arc<B::Parameters>,
     context: Arc<ClassContext<B>>,
-) -> Result<Action, WriteError> {
+) -> Result<Action, Infallible> {
     let parameters = context.latest_parameters.freshest(cached);
     Ok(match parameters_pass(&*parameters, &context).await {
         Ok(true) => Action::requeue(BLOCKED),
         Ok(false) => Action::await_change(),
         Err(WriteError::Stale | WriteError::NotLeading) => Action::requeue(STALE),
-        Err(error @ WriteError::Api { .. }) => {
+        Err(error @ (WriteError::Api { .. } | WriteError::Timeout)) => {
             context.metrics.failed("parameters", error.reason());
-            tracing::warn!(%error, "a write was refused");
+            tracing::warn!(%error, "a pass failed");
             Action::requeue(BLOCKED)
         }
     })

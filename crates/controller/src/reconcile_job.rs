@@ -1,11 +1,12 @@
 //! The loop of a Job: decide, do exactly that, decide again, until there is nothing to do.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ayatori_core::admission;
 use ayatori_core::conditions::{self, FINISHED};
-use ayatori_core::execution::Why;
+use ayatori_core::execution::{Answer, Submission, Why};
 use ayatori_core::job::{Job, JobStatus};
 use ayatori_core::job_class::JobClass;
 use ayatori_core::lifecycle::{self, Asked, Done, Effect, Facts, Live, Question, Settings, Step, Wait};
@@ -74,29 +75,26 @@ pub struct Deputy {
 pub async fn reconcile<B: Backend>(
     cached: Arc<Job>,
     context: Arc<JobContext<B>>,
-) -> Result<Action, WriteError> {
+) -> Result<Action, Infallible> {
     let began = Instant::now();
     let key = ObjectRef::from_obj(&*cached);
-    let pass = tokio::time::timeout(PASS, pass(cached, &context)).await;
+    let pass = tokio::time::timeout(PASS, pass(cached, &context))
+        .await
+        .unwrap_or(Err(WriteError::Timeout));
     context.metrics.reconciled("job", began.elapsed());
     let action = match pass {
-        Ok(Ok(Wait::Until(at))) => {
+        Ok(Wait::Until(at)) => {
             context.backoff.succeeded(&key);
             at.map_or_else(Action::await_change, |at| Action::requeue(until(at)))
         }
-        Ok(Ok(Wait::Backoff(limit))) => {
+        Ok(Wait::Backoff(limit)) => {
             let wait = context.backoff.failed(&key);
             Action::requeue(limit.map_or(wait, |at| wait.min(until(at))))
         }
-        Ok(Err(WriteError::Stale | WriteError::NotLeading)) => Action::requeue(STALE),
-        Ok(Err(error @ WriteError::Api { .. })) => {
+        Err(WriteError::Stale | WriteError::NotLeading) => Action::requeue(STALE),
+        Err(error @ (WriteError::Api { .. } | WriteError::Timeout)) => {
             context.metrics.failed("job", error.reason());
-            tracing::warn!(%error, "a write was refused");
-            Action::requeue(context.backoff.failed(&key))
-        }
-        Err(_) => {
-            context.metrics.failed("job", "Timeout");
-            tracing::warn!(seconds = PASS.as_secs(), "gave up a pass that took too long");
+            tracing::warn!(%error, "a pass failed");
             Action::requeue(context.backoff.failed(&key))
         }
     };
@@ -340,7 +338,7 @@ impl<B: Backend> Pass<'_, B> {
 
     async fn act(&mut self, effect: Effect<'_>) {
         let backend = &self.context.backend;
-        let unread = || ayatori_core::execution::Answer::Stale;
+        let unread = || Answer::Stale;
         let done = match effect {
             Effect::Prepare(accepted) => Done::Prepared(match &self.parameters {
                 Some(parameters) => backend.prepare(accepted, parameters).await,
@@ -348,7 +346,7 @@ impl<B: Backend> Pass<'_, B> {
             }),
             Effect::Submit(attempted) => Done::Submitted(match &self.parameters {
                 Some(parameters) => backend.submit(attempted, parameters).await,
-                None => ayatori_core::execution::Submission::Refused(Why::new(
+                None => Submission::Refused(Why::new(
                     "BackendUnavailable",
                     "the parameters were not read; nothing was sent",
                 )),
@@ -359,6 +357,14 @@ impl<B: Backend> Pass<'_, B> {
             Effect::Release(closed) => Done::Released(backend.release(closed).await),
             Effect::Remove(departing) => Done::Removed(backend.remove(departing).await),
         };
+        if let Some(why) = trouble(&done) {
+            self.context.metrics.failed("job", &why.reason);
+            tracing::warn!(
+                reason = why.reason,
+                effect = done.name(),
+                "the backend did not do what it was told"
+            );
+        }
         // What was seen of the backend before the change is old now.
         self.facts.prospect = None;
         self.facts.state = None;
@@ -376,6 +382,23 @@ fn job_class<P: Resource<DynamicType = ()> + Clone + 'static>(
     match ownership::select(job, namespace.annotations(), classes.iter().map(|c| &**c)) {
         ownership::Selection::Chosen(class) => caches.classes.get(&ObjectRef::from_obj(class)),
         ownership::Selection::Nothing(_) => None,
+    }
+}
+
+/// Why an effect was not carried out, if the backend would not or could not.
+fn trouble(done: &Done) -> Option<&Why> {
+    match done {
+        Done::Submitted(Submission::Refused(why) | Submission::Unanswered(why)) => Some(why),
+        Done::Submitted(Submission::Created(_)) => None,
+        Done::Prepared(answer)
+        | Done::Started(answer)
+        | Done::Stopped(answer)
+        | Done::Discarded(answer)
+        | Done::Released(answer)
+        | Done::Removed(answer) => match answer {
+            Answer::Rejected(why) | Answer::Unavailable(why) => Some(why),
+            Answer::Done | Answer::Later(_) | Answer::Stale => None,
+        },
     }
 }
 

@@ -1,4 +1,4 @@
-//! Logs and metrics. Labels of metrics never hold names of objects.
+//! Logs and metrics. Labels of metrics never hold names of Jobs or namespaces.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -25,16 +25,24 @@ pub enum LogFormat {
 
 /// Starts logging to standard error.
 pub fn init_logs(format: LogFormat, level: &str) -> anyhow::Result<()> {
-    let filter =
-        EnvFilter::try_new(level).with_context(|| format!("--log-level {level:?} is not a filter"))?;
     let logs = tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_env_filter(filter(level)?)
         .with_writer(std::io::stderr);
     match format {
         LogFormat::Json => logs.json().flatten_event(true).try_init(),
         LogFormat::Text => logs.try_init(),
     }
     .map_err(|error| anyhow::anyhow!("logging could not be started: {error}"))
+}
+
+/// What the caller wants to see, without the client's own lines: it logs bodies that tell of an error or that it
+/// cannot read, whole, and they may echo an object with everything in it.
+fn filter(level: &str) -> anyhow::Result<EnvFilter> {
+    let asked = level
+        .split(',')
+        .filter(|directive| !directive.trim().starts_with("kube_client"));
+    let directives: Vec<_> = asked.chain(["kube_client=off"]).collect();
+    EnvFilter::try_new(directives.join(",")).with_context(|| format!("--log-level {level:?} is not a filter"))
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -77,7 +85,7 @@ pub struct Metrics {
     leading: Family<Lease, Gauge>,
     default_classes: Gauge,
     ttl_lateness: Histogram,
-    events_dropped: Counter<u64, AtomicU64>,
+    events_lost: Counter<u64, AtomicU64>,
     undecodable: Family<Controller, Counter>,
 }
 
@@ -93,7 +101,7 @@ impl Default for Metrics {
             leading: Family::default(),
             default_classes: Gauge::default(),
             ttl_lateness: Histogram::new(exponential_buckets(0.01, 2.0, 16)),
-            events_dropped: Counter::default(),
+            events_lost: Counter::default(),
             undecodable: Family::default(),
         };
         let m = &metrics;
@@ -135,9 +143,9 @@ impl Default for Metrics {
             m.ttl_lateness.clone(),
         );
         registry.register(
-            "events_dropped",
-            "Events not written because too many were waiting",
-            m.events_dropped.clone(),
+            "events_lost",
+            "Events that were not written: too many were waiting, or the API server refused them",
+            m.events_lost.clone(),
         );
         registry.register(
             "undecodable_objects",
@@ -208,8 +216,8 @@ impl Metrics {
         self.ttl_lateness.observe(lateness.max(0.0));
     }
 
-    pub(crate) fn event_dropped(&self) {
-        self.events_dropped.inc();
+    pub(crate) fn event_lost(&self) {
+        self.events_lost.inc();
     }
 
     pub(crate) fn undecodable(&self, kind: &str) {
@@ -227,5 +235,28 @@ impl Metrics {
             Ok(()) => page,
             Err(_) => String::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clients_own_lines_are_never_written_whatever_the_level() {
+        for level in [
+            "info",
+            "trace",
+            "kube_client=trace",
+            "kube_client::client=debug,info",
+        ] {
+            let filter = filter(level).unwrap().to_string();
+            let client: Vec<_> = filter
+                .split(',')
+                .filter(|d| d.starts_with("kube_client"))
+                .collect();
+            assert_eq!(client, ["kube_client=off"], "{level}");
+        }
+        assert!(filter("no=such=level").is_err());
     }
 }

@@ -12,7 +12,9 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::admission::{self, Admissible};
-use crate::conditions::{self, ACCEPTED, RESULT_UNKNOWN, SCHEDULED, STARTED, Statement, whole_seconds};
+use crate::conditions::{
+    self, ACCEPTED, FINISHED, RESULT_UNKNOWN, SCHEDULED, STARTED, Statement, whole_seconds,
+};
 use crate::ending;
 use crate::execution::{
     Answer, ExecutionName, Gone, Prospect, Protocol, Remains, State, Submission, Waiting, Why, Windows,
@@ -149,6 +151,21 @@ pub enum Effect<'a> {
     Release(Closed<'a>),
     /// Delete everything the backend holds for the Job.
     Remove(Departing<'a>),
+}
+
+impl Done {
+    /// The effect, in one word.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Done::Prepared(_) => "prepare",
+            Done::Submitted(_) => "submit",
+            Done::Started(_) => "start",
+            Done::Stopped(_) => "stop",
+            Done::Discarded(_) => "discard",
+            Done::Released(_) => "release",
+            Done::Removed(_) => "remove",
+        }
+    }
 }
 
 /// What to do next.
@@ -537,10 +554,9 @@ impl<'a> Life<'a, '_> {
     /// Says that nothing is known, and stops what is to be stopped all the same: a request may get through
     /// where an observation does not.
     fn unknown(&self, recorded: Recorded<'a>, why: &Why) -> Step<'a> {
-        let poll = Step::Wait(self.until(Some(self.settings.reference_poll)));
         self.report_or(
             self.draft().unobservable(why.clone()),
-            self.stop_or(recorded, None, poll),
+            self.stop_or(recorded, None, Step::Wait(self.backoff())),
         )
     }
 
@@ -645,8 +661,15 @@ impl<'a> Life<'a, '_> {
             Some(Done::Stopped(Answer::Done)) => wait(self.settings.stop_patience),
             Some(Done::Stopped(Answer::Later(after))) => wait(*after),
             Some(Done::Stopped(Answer::Stale)) => Step::Wait(self.backoff()),
-            Some(Done::Stopped(Answer::Rejected(why) | Answer::Unavailable(why))) => {
+            // That the backend cannot be reached is said already.
+            Some(Done::Stopped(Answer::Unavailable(why))) if self.is_unknown() => {
                 self.or_blocked(Step::Wait(self.backoff()), &why.message)
+            }
+            Some(Done::Stopped(Answer::Rejected(why) | Answer::Unavailable(why))) => {
+                let message = format!("the stop could not be delivered: {}", why.message);
+                let statement = Statement::fails(FINISHED, why.reason.clone(), message);
+                let wait = self.or_blocked(Step::Wait(self.backoff()), &why.message);
+                self.report_or(self.draft().say(statement), wait)
             }
             _ => Step::Act(Effect::Stop(recorded)),
         }
@@ -678,21 +701,25 @@ impl<'a> Life<'a, '_> {
         match &self.facts.done {
             Some(Done::Released(Answer::Done)) => self.report(self.draft().released(), no_wait()),
             Some(Done::Released(Answer::Later(after))) => Step::Wait(self.expiry_or(later(self.now, *after))),
-            Some(Done::Released(Answer::Stale | Answer::Rejected(_) | Answer::Unavailable(_))) => {
-                Step::Wait(Wait::Backoff(ttl::expiry(self.job)))
+            Some(Done::Released(Answer::Stale)) => Step::Wait(Wait::Backoff(ttl::expiry(self.job))),
+            Some(Done::Released(Answer::Rejected(why) | Answer::Unavailable(why))) => {
+                let message = format!("what ended could not be given back: {}", why.message);
+                let blocked = Why::new(why.reason.clone(), message);
+                self.report(
+                    self.draft().deletion_blocked(blocked),
+                    Wait::Backoff(ttl::expiry(self.job)),
+                )
             }
             _ => Step::Act(Effect::Release(closed)),
         }
     }
 
+    /// Also without our finalizer: whoever took it off did not take what the Job has in the backend.
     fn depart(&self, departing: Departing<'a>) -> Step<'a> {
-        if !is_protected(self.job) {
-            return Step::Wait(Wait::Until(None));
-        }
         match &self.facts.remains {
             None => Step::Ask(Question::Remains(departing)),
             Some(Err(why)) => self.or_blocked(Step::Wait(Wait::Backoff(None)), &why.message),
-            Some(Ok(Remains::Nothing)) => Step::Unprotect,
+            Some(Ok(Remains::Nothing)) => unprotect(self.job),
             Some(Ok(Remains::Something(what))) => match &self.facts.done {
                 Some(Done::Removed(Answer::Done)) => self.or_blocked(self.quiet_deletion(), what),
                 Some(Done::Removed(Answer::Later(after))) => {

@@ -142,6 +142,14 @@ impl<'a> Draft<'a> {
         self
     }
 
+    /// Nothing more can be learned, whether or not anything was.
+    fn settled(self) -> Self {
+        if conditions::is_true(&self.status.conditions, RESULT_UNKNOWN) {
+            return self.say(Statement::fails(RESULT_UNKNOWN, "Final", "the result is final"));
+        }
+        self
+    }
+
     pub(crate) fn unobservable(self, why: Why) -> Self {
         self.say(Statement::holds(RESULT_UNKNOWN, why.reason, why.message))
     }
@@ -166,12 +174,19 @@ impl<'a> Draft<'a> {
             message.push_str(text);
         }
         self.status.result.get_or_insert(result);
-        self.observable().say(Statement::holds(FINISHED, word, message))
+        self.settled().say(Statement::holds(FINISHED, word, message))
     }
 
     pub(crate) fn released(mut self) -> Self {
         let now = whole_seconds(self.now);
         self.execution().release_time.get_or_insert(now);
+        if conditions::is_true(&self.status.conditions, DELETION_BLOCKED) {
+            return self.say(Statement::fails(
+                DELETION_BLOCKED,
+                "Released",
+                "what ended was given back",
+            ));
+        }
         self
     }
 

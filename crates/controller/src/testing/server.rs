@@ -193,6 +193,8 @@ pub struct Counts {
     pub starts: usize,
     /// How many executions were created.
     pub creates: usize,
+    /// How often one was told to end, with or without effect.
+    pub stops: usize,
     /// How many were deleted.
     pub deletes: usize,
 }
@@ -316,6 +318,7 @@ impl Server {
     /// Tells a process to end; one that has not started never will. False if there is no such execution.
     pub async fn terminate(&self, id: &str) -> Result<bool, Why> {
         let faults = self.connect().await?;
+        self.count_stop(id);
         let known = self.change(id, |execution| {
             let now = Timestamp::now();
             match execution.settled().life {
@@ -346,6 +349,7 @@ impl Server {
     /// no such execution.
     pub async fn pause(&self, id: &str) -> Result<bool, Why> {
         let faults = self.connect().await?;
+        self.count_stop(id);
         let known = self.change(id, |execution| {
             match execution.settled().life {
                 _ if faults.stops_nothing || execution.script.deaf => return,
@@ -425,6 +429,13 @@ impl Server {
         let lag = self.lock().faults.list_lag;
         self.tell_later(order.job.clone(), lag);
         id
+    }
+
+    fn count_stop(&self, id: &str) {
+        let mut inside = self.lock();
+        if let Some(uid) = inside.executions.get(id).map(|e| e.job_uid.clone()) {
+            inside.count(&uid, |counts| counts.stops += 1);
+        }
     }
 
     /// Changes an execution, counts if that started its command, and tells of it now and when it will end.
