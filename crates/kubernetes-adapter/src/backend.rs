@@ -138,6 +138,7 @@ impl KubernetesBackend {
             pod: pod_uid,
             node: recorded.execution().node_name.as_deref(),
             started: recorded.started(),
+            stop_requested: recorded.stop().map(|stop| stop.requested_time.0),
         };
         let Some(pod) = self.recorded_pod(&id, pod_uid).await.map_err(Failure::why)? else {
             let node = self.health(record.node).await;
@@ -666,6 +667,12 @@ impl Backend for KubernetesBackend {
         match self.held_or_live(&id, Names::of(job.execution())).await {
             Ok(held) => answer(self.clear(&held).await),
             Err(failure) => failure.into(),
+        }
+    }
+
+    async fn ready(&self) {
+        while let Err(why) = self.caches.ready().await {
+            tracing::info!(why = why.message, "not leading yet");
         }
     }
 

@@ -165,6 +165,8 @@ pub(crate) struct Record<'a> {
     pub(crate) node: Option<&'a str>,
     /// Whether the command was seen running or ended.
     pub(crate) started: bool,
+    /// When we asked for its end. Nobody had before.
+    pub(crate) stop_requested: Option<Timestamp>,
 }
 
 /// What the cluster knows of a node.
@@ -191,16 +193,16 @@ pub(crate) fn state(record: Record<'_>, batch: Option<&BatchJob>, pod: &Pod, nod
         ));
     }
     if pod.never_runs() {
-        return State::Ended(end(batch, pod, Exit::NeverStarted, None, None));
+        return State::Ended(end(record, batch, pod, Exit::NeverStarted, None, None));
     }
-    if let Some(measured) = measured(batch, pod) {
+    if let Some(measured) = measured(record, batch, pod) {
         return State::Ended(measured);
     }
     if pod.is_held() {
         return State::Held;
     }
     if pod.phase == Phase::Terminal {
-        return unmeasured(batch, pod, node);
+        return unmeasured(record, batch, pod, node);
     }
     if let (Some(name), NodeHealth::Silent | NodeHealth::Gone) = (&pod.node, node) {
         return State::Unobservable(unreachable(name, node));
@@ -231,7 +233,7 @@ fn running(pod: &Pod, started_at: Option<Timestamp>) -> State {
 }
 
 /// The end of the main container, if the node measured it. The pod may go on: a sidecar, an extra container.
-fn measured(batch: Option<&BatchJob>, pod: &Pod) -> Option<End> {
+fn measured(record: Record<'_>, batch: Option<&BatchJob>, pod: &Pod) -> Option<End> {
     let Container::Terminated(termination) = &pod.main else {
         return None;
     };
@@ -266,13 +268,13 @@ fn measured(batch: Option<&BatchJob>, pod: &Pod) -> Option<End> {
     };
     Some(End {
         started_at: *started_at,
-        ..end(batch, pod, exit, *finished_at, note)
+        ..end(record, batch, pod, exit, *finished_at, note)
     })
 }
 
 /// The pod is over, and nobody measured how its command ended. Only a node that reports, or one that does not
 /// exist, proves that nothing runs any more.
-fn unmeasured(batch: Option<&BatchJob>, pod: &Pod, node: NodeHealth) -> State {
+fn unmeasured(record: Record<'_>, batch: Option<&BatchJob>, pod: &Pod, node: NodeHealth) -> State {
     let what = match (&pod.reason, &pod.main) {
         _ if pod.restarts > 0 => format!("the node started the container {} times again", pod.restarts),
         (Some(reason), _) => format!("the pod ended with {reason}"),
@@ -294,19 +296,20 @@ fn unmeasured(batch: Option<&BatchJob>, pod: &Pod, node: NodeHealth) -> State {
                 Container::Terminated(t) => t.started_at,
                 Container::Waiting { .. } | Container::Unmentioned => None,
             },
-            ..end(batch, pod, Exit::Unmeasured, None, Some(what))
+            ..end(record, batch, pod, Exit::Unmeasured, None, Some(what))
         }),
     }
 }
 
 fn end(
+    record: Record<'_>,
     batch: Option<&BatchJob>,
     pod: &Pod,
     exit: Exit,
     finished_at: Option<Timestamp>,
     note: Option<String>,
 ) -> End {
-    let (stopped_at, stopped_by) = stop(batch, pod, finished_at);
+    let (stopped_at, stopped_by) = stop(record, batch, pod, finished_at);
     End {
         exit,
         started_at: None,
@@ -319,7 +322,12 @@ fn end(
 }
 
 /// When the end of the pod was asked for, and by whom.
-fn stop(batch: Option<&BatchJob>, pod: &Pod, finished_at: Option<Timestamp>) -> (Option<Timestamp>, Stopper) {
+fn stop(
+    record: Record<'_>,
+    batch: Option<&BatchJob>,
+    pod: &Pod,
+    finished_at: Option<Timestamp>,
+) -> (Option<Timestamp>, Stopper) {
     let by_kubelet = pod
         .disruption
         .as_ref()
@@ -330,9 +338,13 @@ fn stop(batch: Option<&BatchJob>, pod: &Pod, finished_at: Option<Timestamp>) -> 
         _ => at,
     });
     let verdict = batch.and_then(|b| b.deadline_passed);
-    let deletion = pod
-        .deletion
-        .map(|at| deletion_requested(at, pod.deletion_seen, finished_at, verdict));
+    let earliest = record
+        .stop_requested
+        .max(verdict.and_then(|at| at.checked_sub(VERDICT_LAG).ok()));
+    let deletion = pod.deletion.map(|latest| match finished_at {
+        Some(finished) if pod.deletion_seen => somewhen(earliest, latest, finished),
+        _ => latest,
+    });
     let Some(at) = [deletion, kubelet_at].into_iter().flatten().min() else {
         return (None, Stopper::Nobody);
     };
@@ -357,21 +369,11 @@ fn stop(batch: Option<&BatchJob>, pod: &Pod, finished_at: Option<Timestamp>) -> 
     (Some(at), by)
 }
 
-/// When a deletion that is shown as of `latest` was requested. The kubelet's own last delete may have taken the
-/// place of the request, and comes after the end. Then the end is the request's, as in a tie, unless the Job
-/// controller's verdict on the deadline, which it writes as it deletes the pod, shows that nobody had asked yet.
-fn deletion_requested(
-    latest: Timestamp,
-    seen_by_node: bool,
-    finished_at: Option<Timestamp>,
-    verdict: Option<Timestamp>,
-) -> Timestamp {
-    let Some(finished) = finished_at.filter(|finished| seen_by_node && *finished < latest) else {
-        return latest;
-    };
-    let earliest = verdict.and_then(|v| v.checked_sub(VERDICT_LAG).ok());
+/// When a deletion was requested whose time the kubelet's own last delete may have replaced: at the end of the
+/// process, as in a tie, as far as what else is known allows.
+fn somewhen(earliest: Option<Timestamp>, latest: Timestamp, finished: Timestamp) -> Timestamp {
     earliest
-        .map_or(finished, |earliest| earliest.max(finished))
+        .map_or(finished, |earliest| finished.max(earliest))
         .min(latest)
 }
 

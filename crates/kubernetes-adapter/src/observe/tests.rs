@@ -10,6 +10,7 @@ const RECORD: Record<'_> = Record {
     pod: POD_UID,
     node: Some(NODE),
     started: false,
+    stop_requested: None,
 };
 
 const EXIT_0: &str = "status: { phase: Succeeded, containerStatuses: [{ name: job, restartCount: 0, image: a, imageID: b, ready: false, state: { terminated: { exitCode: 0, reason: Completed, startedAt: @05, finishedAt: @15 } } }] }";
@@ -328,68 +329,31 @@ fn a_stop_of_ours_is_told_from_those_of_others_by_the_times() {
 }
 
 #[test]
+#[rustfmt::skip] // one row, one line
 fn the_kubelets_last_delete_does_not_hide_that_an_end_was_asked_for() {
     // The kubelet deletes what has ended, and with our finalizer on the pod that moves the deletion to second 18.
-    let seen = |finished: &str, generation: &str| {
-        let status =
-            ended(0, "Completed", finished).replace("status: {", &format!("status: {{ {generation} "));
+    let gone = |finished: &str, generation: &str| {
+        let status = ended(0, "Completed", finished).replace("status: {", &format!("status: {{ {generation} "));
         let deleted = "metadata: { generation: 3, deletionTimestamp: @18, deletionGracePeriodSeconds: 0 }";
         pod(&format!("{deleted}\n{status}"))
     };
-    let (before, after) = ("observedGeneration: 2,", "observedGeneration: 3,");
-    let cancel = Some(stop(StopReason::CancelRequested, 11, None));
-    let slow = DEADLINE.replace("@10", "@17");
+    let (unseen, seen) = ("observedGeneration: 2,", "observedGeneration: 3,");
+    let cancel = stop(StopReason::CancelRequested, 11, None);
+    let late = DEADLINE.replace("@10", "@17");
     for (what, batch, pod, stop, expected) in [
-        (
-            "deleted while it ran",
-            "",
-            seen("@15", after),
-            None,
-            "Failed/PodDeleted 0",
-        ),
-        ("no generations", "", seen("@15", ""), None, "Failed/PodDeleted 0"),
-        (
-            "deleted after its end",
-            "",
-            seen("@15", before),
-            None,
-            "Succeeded/Completed 0",
-        ),
-        ("forced away", "", seen("@19", after), None, "Failed/PodDeleted 0"),
-        (
-            "our cancel",
-            DEADLINE,
-            seen("@12", after),
-            cancel.as_ref(),
-            "Cancelled/CancelRequested 0",
-        ),
-        (
-            "our cancel, by the pod",
-            "",
-            seen("@12", after),
-            cancel.as_ref(),
-            "Cancelled/CancelRequested 0",
-        ),
-        (
-            "the guard",
-            DEADLINE,
-            seen("@12", after),
-            None,
-            "Failed/DeadlineExceeded 0",
-        ),
-        (
-            "ended long before the guard",
-            &slow,
-            seen("@09", after),
-            None,
-            "Succeeded/Completed 0",
-        ),
+        ("deleted while it ran", "", gone("@15", seen), None, "Failed/PodDeleted 0"),
+        ("the same, where nobody counts generations", "", gone("@15", ""), None, "Failed/PodDeleted 0"),
+        ("deleted after its end", "", gone("@15", unseen), None, "Succeeded/Completed 0"),
+        ("forced away", "", gone("@19", seen), None, "Failed/PodDeleted 0"),
+        ("our cancel", DEADLINE, gone("@12", seen), Some(&cancel), "Cancelled/CancelRequested 0"),
+        ("our cancel, by deleting the pod", "", gone("@12", seen), Some(&cancel), "Cancelled/CancelRequested 0"),
+        ("ended before our cancel", "", gone("@10", seen), Some(&cancel), "Succeeded/Completed 0"),
+        ("the guard", DEADLINE, gone("@12", seen), None, "Failed/DeadlineExceeded 0"),
+        ("ended long before the guard", &late, gone("@09", seen), None, "Succeeded/Completed 0"),
     ] {
-        assert_eq!(
-            story(&ready(&batch_job(batch), &pod), stop, Some(at(10))),
-            expected,
-            "{what}"
-        );
+        let record = Record { stop_requested: stop.map(|s| s.requested_time.0), ..RECORD };
+        let state = state(record, Some(&batch_job(batch)), &pod, NodeHealth::Ready);
+        assert_eq!(story(&state, stop, Some(at(10))), expected, "{what}");
     }
 }
 
