@@ -1,4 +1,4 @@
-//! `cargo xtask crds`: the CRDs, from the Rust types to the files that are installed.
+//! `cargo xtask crds`: the CRDs, from the Rust types to the files that are installed and the page that explains them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use anyhow::{Context, ensure};
 use serde_json::Value;
 
-use crate::checkout;
+use crate::{api_reference, checkout};
 
-/// Write the CRDs to `crds/` and to the chart `execution-api`.
+/// Write the CRDs to `crds/` and to the chart `execution-api`, and their fields to `docs/reference/api.md`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Write nothing; fail, and name the files, if any differs from the types.
@@ -31,15 +31,19 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// What every file has to hold.
 fn files() -> anyhow::Result<BTreeMap<PathBuf, String>> {
     let mut files = BTreeMap::new();
+    let mut manifests = Vec::new();
     for crd in ayatori_core::crd::all() {
         let kind = crd.spec.names.kind.to_lowercase();
         let mut manifest = serde_json::to_value(&crd).context("writing a CRD as JSON")?;
         whole_numbers(&mut manifest);
         files.insert(PathBuf::from(format!("crds/{kind}.yaml")), yaml(&manifest)?);
+        manifests.push(manifest.clone());
         keep_on_uninstall(&mut manifest);
         let template = format!("charts/execution-api/templates/crd-{kind}.yaml");
         files.insert(PathBuf::from(template), escape_for_helm(&yaml(&manifest)?));
     }
+    let reference = api_reference::render(&manifests)?;
+    files.insert(PathBuf::from("docs/reference/api.md"), reference);
     Ok(files)
 }
 

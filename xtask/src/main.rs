@@ -1,10 +1,12 @@
 //! The project's own commands, run as `cargo xtask COMMAND`: one file per command.
 
+mod api_reference;
 mod archive;
 mod checkout;
 mod cli;
 mod cluster;
 mod command;
+mod coverage;
 mod crds;
 mod demo;
 mod deploy;
