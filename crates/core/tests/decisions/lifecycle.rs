@@ -221,7 +221,10 @@ fn what_may_run_is_never_left_without_the_finalizer() {
     }
     // Forced off while it is being deleted: it cannot be put back, and nothing new is started.
     let forced = accepted().unprotected().deleted_at(5);
-    assert_eq!(step(&forced, &surveyed(Prospect::Absent).hold(), 6), "Wait");
+    assert_eq!(
+        step(&forced, &surveyed(Prospect::Absent).hold(), 6),
+        "Ask(Remains)"
+    );
 }
 
 #[test]
@@ -496,6 +499,8 @@ fn a_deleted_job_goes_only_when_nothing_of_it_is_left_and_says_what_it_waits_for
         ("removed long ago and still there: said", going(), removed(Answer::Done), 80, "Report(DeletionBlocked/ExecutionRemains)"),
         ("refused for long: said", going(), removed(Answer::Rejected(why("BackendForbidden"))), 80, "Report(DeletionBlocked/ExecutionRemains)"),
         ("nothing left", going(), left(Ok(Remains::Nothing)), 90, "Unprotect"),
+        ("our finalizer was forced off, another's holds it: still removed", going().unprotected(), pod(), 50, "Act(Remove)"),
+        ("nothing left, and ours is off", going().unprotected(), left(Ok(Remains::Nothing)), 90, "Wait"),
         ("a process that does not end: not a word yet", stopping(), stop_done(runs()), 51, "Wait(56)"),
         ("for long: said", stopping(), stop_done(runs()), 80, "Report(DeletionBlocked/ExecutionRemains)"),
         ("somebody else is ending it: a wait that ends", running().deleted_at(50), seen(runs_until(45)), 50, "Wait(80)"),
