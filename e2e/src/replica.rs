@@ -106,6 +106,11 @@ impl Stage {
 
     /// Starts a replica. `fault`: where it is to die, as `AYATORI_FAULT` says it.
     pub fn start(&self, identity: &str, fault: Option<&str>) -> anyhow::Result<Replica> {
+        self.start_with(identity, fault, &[])
+    }
+
+    /// The same, with more flags.
+    pub fn start_with(&self, identity: &str, fault: Option<&str>, flags: &[&str]) -> anyhow::Result<Replica> {
         let mut command = Command::new(given("AYATORI_MORTAL_ADAPTER")?);
         command
             .args(["--namespace", SYSTEM_NAMESPACE, "--identity", identity])
@@ -116,6 +121,7 @@ impl Stage {
                 "text",
                 "--allow-secret-checks",
             ])
+            .args(flags)
             .env("KUBECONFIG", self.kubeconfig.path())
             .env_remove("AYATORI_FAULT")
             .stdin(Stdio::null())
