@@ -4,6 +4,9 @@
 //! fills with [`view`]s, lets [`observe`] say what they mean, makes batch Jobs with [`manifest`], and talks to
 //! the API server through [`requests`]. [`tidy`] lets go of pods that nobody looks after.
 
+// The operators of times panic where these end, and what is computed with comes from outside.
+#![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
+
 use ayatori_controller::adapter;
 use clap::Parser;
 
