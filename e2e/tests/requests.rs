@@ -1,9 +1,11 @@
 //! What one Job costs the API server, counted from its own audit log.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use ayatori_core::job::Outcome;
+use ayatori_core::names::GROUP;
 use ayatori_e2e::accounts::KUBERNETES_ADAPTER;
 use ayatori_e2e::world::{World, expect, with_world};
 use serde::Deserialize;
@@ -11,9 +13,11 @@ use serde::Deserialize;
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Entry {
+    request_received_timestamp: String,
     verb: String,
     user: User,
-    object_ref: Option<Object>,
+    #[serde(default)]
+    object_ref: Object,
     response_status: Option<Status>,
 }
 
@@ -37,45 +41,76 @@ struct Status {
     code: Option<u16>,
 }
 
-/// What the adapter asked about a namespace or a class, in order, without Events.
-fn requests_about(world: &World) -> anyhow::Result<Vec<String>> {
+impl Entry {
+    fn code(&self) -> u16 {
+        self.response_status
+            .as_ref()
+            .and_then(|s| s.code)
+            .unwrap_or_default()
+    }
+
+    fn creates_job(&self, name: &str) -> bool {
+        let Object {
+            resource, api_group, ..
+        } = &self.object_ref;
+        self.verb == "create" && resource == "jobs" && api_group == GROUP && self.object_ref.name == name
+    }
+
+    fn words(&self) -> String {
+        let Object {
+            resource,
+            api_group,
+            subresource,
+            ..
+        } = &self.object_ref;
+        let slash = if subresource.is_empty() { "" } else { "/" };
+        let (verb, code) = (&self.verb, self.code());
+        format!("{verb} {resource}{slash}{subresource} {api_group} -> {code}")
+    }
+}
+
+/// What was asked about the test's namespace or class, in order, without Events.
+fn requests_about(world: &World) -> anyhow::Result<Vec<Entry>> {
     let folder =
         std::env::var_os("AYATORI_CLUSTER").context("AYATORI_CLUSTER is not set: run `cargo xtask test`")?;
     let logs = PathBuf::from(folder).join("logs");
-    let mut files: Vec<_> = std::fs::read_dir(&logs)
+    let files = std::fs::read_dir(&logs)
         .with_context(|| format!("reading {}", logs.display()))?
         .filter_map(|f| f.ok().map(|f| f.path()))
         .filter(|f| {
             f.file_name()
                 .and_then(|n| n.to_str())
                 .is_some_and(|n| n.starts_with("audit"))
-        })
-        .collect();
-    files.sort();
+        });
     let mut requests = vec![];
     for file in files {
         for line in std::fs::read_to_string(file)?
             .lines()
             .filter(|l| l.contains(&world.namespace))
         {
-            let entry: Entry = serde_json::from_str(line).with_context(|| line.to_owned())?;
-            let object = entry.object_ref.unwrap_or_default();
-            let about = object.namespace == world.namespace || object.name == world.class;
-            if entry.user.username == KUBERNETES_ADAPTER && about && object.resource != "events" {
-                let sub = if object.subresource.is_empty() {
-                    String::new()
-                } else {
-                    format!("/{}", object.subresource)
-                };
-                let code = entry.response_status.and_then(|s| s.code).unwrap_or_default();
-                requests.push(format!(
-                    "{} {}{sub} {} -> {code}",
-                    entry.verb, object.resource, object.api_group
-                ));
+            // A last line may be half written.
+            let Ok(entry) = serde_json::from_str::<Entry>(line) else {
+                continue;
+            };
+            let object = &entry.object_ref;
+            if (object.namespace == world.namespace || object.name == world.class)
+                && object.resource != "events"
+            {
+                requests.push(entry);
             }
         }
     }
+    requests.sort_by(|a, b| a.request_received_timestamp.cmp(&b.request_received_timestamp));
     Ok(requests)
+}
+
+/// What the adapter asked since a Job's creation.
+fn requests_since_creation(world: &World, name: &str) -> anyhow::Result<Vec<String>> {
+    let since_creation = requests_about(world)?
+        .into_iter()
+        .skip_while(|entry| !entry.creates_job(name));
+    let adapters = since_creation.filter(|entry| entry.user.username == KUBERNETES_ADAPTER);
+    Ok(adapters.map(|entry| entry.words()).collect())
 }
 
 fn is_write(request: &str) -> bool {
@@ -97,7 +132,6 @@ async fn life(world: &World, name: &str, then: &str) -> anyhow::Result<(Vec<Stri
                 .is_some_and(|s| ayatori_core::conditions::is_true(&s.conditions, "Ready")))
         })
         .await?;
-    let before = requests_about(world)?.len();
     let mut job = world.job(name, then);
     job.spec.ttl_seconds_after_finished = Some(4);
     world.create(&job).await?;
@@ -107,10 +141,28 @@ async fn life(world: &World, name: &str, then: &str) -> anyhow::Result<(Vec<Stri
         "Completed",
         Some(0),
     )?;
-    let to_the_end = requests_about(world)?.split_off(before);
     world.when_gone(name).await?;
-    let all = requests_about(world)?.split_off(before);
-    let afterwards = all.get(to_the_end.len()..).unwrap_or_default().to_vec();
+
+    // What a watch shows may not be in the log yet. The last word is the finalizer coming off.
+    let requests = RefCell::default();
+    world
+        .eventually("the audit log holds the last write about the Job", async || {
+            let logged = requests_since_creation(world, name)?;
+            let finalizer = format!("patch jobs {GROUP} -> 200");
+            let is_whole = logged.iter().filter(|r| **r == finalizer).count() == 2;
+            requests.replace(logged);
+            Ok(is_whole)
+        })
+        .await?;
+    let mut to_the_end: Vec<String> = requests.into_inner();
+
+    // The last status says that the execution is released, the one before that the Job is finished.
+    let status = format!("patch jobs/status {GROUP} -> 200");
+    let statuses = to_the_end.iter().enumerate().filter(|(_, r)| **r == status);
+    let Some((finished, _)) = statuses.rev().nth(1) else {
+        bail!("fewer than two statuses: {to_the_end:?}");
+    };
+    let afterwards = to_the_end.split_off(finished.saturating_add(1));
     Ok((to_the_end, afterwards))
 }
 
