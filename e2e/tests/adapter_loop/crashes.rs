@@ -12,7 +12,7 @@ use ayatori_e2e::world::{expect, result};
 use futures::future::try_join_all;
 use kube::ResourceExt;
 
-use crate::trial::{Mode, Trial, holds, with_both};
+use crate::trial::{Mode, PATIENCE, Trial, holds, with_both};
 
 /// What happens to a Job, besides crashes.
 #[derive(Clone, Copy, Debug)]
@@ -157,7 +157,9 @@ async fn many_jobs_survive_many_crashes() -> anyhow::Result<()> {
                 Moment::Before
             };
             let mortal = trial.start_mortal(Death::at(step, moment)).await?;
-            mortal.died().await;
+            tokio::time::timeout(PATIENCE, mortal.died())
+                .await
+                .with_context(|| format!("no crash {moment:?} step {step}"))?;
             mortal.kill().await;
         }
         let _survivor = trial.start().await?;
