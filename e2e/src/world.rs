@@ -237,7 +237,8 @@ fn of(job: &Job) -> ListParams {
     ListParams::default().labels(&format!("{JOB_UID_LABEL}={}", job.uid().unwrap_or_default()))
 }
 
-fn is_finished(job: Option<&Job>) -> bool {
+/// Whether a Job is there and finished.
+pub fn is_finished(job: Option<&Job>) -> bool {
     job.and_then(|j| j.status.as_ref())
         .is_some_and(|s| conditions::is_true(&s.conditions, FINISHED))
 }
