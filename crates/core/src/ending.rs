@@ -136,9 +136,9 @@ fn whose(end: &End, stop: Option<&Stop>, deadline: Option<Timestamp>) -> Whose {
         },
         (Stopper::Other(why), _) => Whose::Others(why.clone()),
         (Stopper::Anybody(_), Some(stop))
-            if end
-                .stopped_at
-                .is_none_or(|s| stop.requested_time.0.duration_since(s) <= CLOCK_GRAIN) =>
+            if end.stopped_at.map_or(stop.delivered_time.is_some(), |s| {
+                stop.requested_time.0.duration_since(s) <= CLOCK_GRAIN
+            }) =>
         {
             ours(stop)
         }

@@ -584,30 +584,28 @@ impl<'a> Life<'a, '_> {
         let wait = self.quiet(&waiting.why, since, |why| {
             self.unstarted(why, waiting.node.clone(), self.until(None))
         });
-        let otherwise = match recorded.attempted() {
-            Some(attempted) => self.until_the_fence(recorded, attempted, wait),
-            None => wait,
+        let Some(attempted) = recorded.attempted() else {
+            return self.stop_or(recorded, waiting.stopping_since, wait);
         };
-        self.stop_or(recorded, waiting.stopping_since, otherwise)
+        let settled = self.settled(attempted.attempt());
+        match wait {
+            Step::Wait(_) if self.now > settled => self.past_the_fence(recorded, attempted),
+            Step::Wait(wait) => {
+                let wait = Step::Wait(wait.no_later_than(later(settled, SECOND)));
+                self.stop_or(recorded, waiting.stopping_since, wait)
+            }
+            report if self.now > settled => report,
+            report => self.stop_or(recorded, waiting.stopping_since, report),
+        }
     }
 
     /// A single-shot execution that has not come up by its fence never starts its command: it is deleted, and
-    /// lost once it is gone. Only a look that began after the fence shows that.
-    fn until_the_fence(
-        &self,
-        recorded: Recorded<'a>,
-        attempted: Attempted<'a>,
-        otherwise: Step<'a>,
-    ) -> Step<'a> {
-        let Step::Wait(wait) = otherwise else {
-            return otherwise;
-        };
+    /// lost once it is gone. Only a look that began after the fence shows that. A stop has nothing to wait for
+    /// here: what never comes up may be deaf to it for ever.
+    fn past_the_fence(&self, recorded: Recorded<'a>, attempted: Attempted<'a>) -> Step<'a> {
         let settled = self.settled(attempted.attempt());
-        if self.now <= settled {
-            return Step::Wait(wait.no_later_than(later(settled, SECOND)));
-        }
         let again = self.until(Some(self.settings.reference_poll));
-        match (&self.facts.prospect, &self.facts.done) {
+        let step = match (&self.facts.prospect, &self.facts.done) {
             (None, _) => Step::Ask(Question::Prospect(recorded.accepted())),
             (_, Some(Done::Discarded(Answer::Done))) => Step::Wait(again),
             (_, Some(Done::Discarded(Answer::Later(after)))) => Step::Wait(self.until(Some(*after))),
@@ -618,7 +616,8 @@ impl<'a> Life<'a, '_> {
                 Step::Act(Effect::Discard(attempted, name.clone()))
             }
             (Some(_), _) => Step::Wait(again),
-        }
+        };
+        self.or_blocked(step, "its execution never came up, and is still being deleted")
     }
 
     /// Ordinary progress is not worth a write: it is reported only when it has lasted.

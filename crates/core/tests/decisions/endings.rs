@@ -120,6 +120,8 @@ fn who_asked_for_an_end_first_has_it() {
         ("deleted by hand", exits(code(0), Some(51), Some(50), somebody()), None, None, "Failed/PodDeleted 0"),
         ("deleted by hand, at a time nobody knows", exits(code(0), Some(51), None, somebody()), None, None, "Failed/PodDeleted 0"),
         ("deleted by hand before our stop", exits(code(0), Some(51), Some(40), somebody()), cancel(50), None, "Failed/PodDeleted 0"),
+        ("stopped by whomever at a time nobody knows, and our stop had not arrived", exits(Exit::Unmeasured, None, None, somebody()), cancel(50), None, "Failed/PodDeleted"),
+        ("the same, and our stop had arrived", exits(Exit::Unmeasured, None, None, somebody()), stop(StopReason::CancelRequested, 49, Some(50)), None, "Cancelled/CancelRequested"),
         // Nobody knows.
         ("nothing was measured, a stop was stored but not delivered", exits(Exit::Unmeasured, None, None, Nobody), cancel(50), None, "Failed/ExecutionLost"),
         ("nothing was measured, the stop was delivered", exits(Exit::Unmeasured, None, None, Nobody), stop(StopReason::CancelRequested, 49, Some(50)), None, "Cancelled/CancelRequested"),

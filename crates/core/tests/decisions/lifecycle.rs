@@ -355,7 +355,7 @@ fn an_execution_that_has_not_come_up_by_its_fence_is_deleted_and_lost() {
     let said = written(&recorded_single_shot(), &waiting(), 20);
     let after_fence = || waiting().surveyed(691, pending());
     let discarded = |answer| after_fence().done(Done::Discarded(answer));
-    let cancelled = written(&said.clone().cancelled(), &waiting(), 700);
+    let cancelled = written(&said.clone().cancelled(), &waiting(), 600);
     check(vec![
         ("before the fence it may still start", said.clone(), waiting(), 100, "Wait(691)"),
         ("after it, the backend is asked", said.clone(), waiting(), 691, "Ask(Prospect)"),
@@ -367,7 +367,8 @@ fn an_execution_that_has_not_come_up_by_its_fence_is_deleted_and_lost() {
         ("deleting takes time", said.clone(), discarded(Answer::Later(secs(2))), 691, "Wait(693)"),
         ("deleting failed", said.clone(), discarded(Answer::Unavailable(why("BackendUnreachable"))), 691, "Backoff"),
         ("gone", said.clone(), seen(gone(true)), 700, "Report(Failed/ExecutionLost)"),
-        ("a stop goes its own way", cancelled, after_fence(), 701, "Act(Stop)"),
+        ("a stop goes its own way while it may start", cancelled.clone(), waiting(), 600, "Act(Stop)"),
+        ("what never comes up may be deaf to a stop", cancelled, after_fence(), 701, "Act(Discard)"),
         ("without a fence nothing is deleted", written(&recorded(), &waiting(), 20), waiting(), 5000, "Wait"),
     ]);
 }
