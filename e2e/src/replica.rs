@@ -11,6 +11,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, Client};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
@@ -91,6 +92,16 @@ impl Stage {
         .await
     }
 
+    /// Returns once this replica leads.
+    pub async fn when_leads(&self, identity: &str) -> anyhow::Result<()> {
+        let leases = Api::<Lease>::namespaced(self.client.clone(), SYSTEM_NAMESPACE);
+        eventually(&format!("replica {identity} leads"), async || {
+            let lease = leases.get_opt(ADAPTER).await?;
+            Ok(lease.and_then(|l| l.spec?.holder_identity).as_deref() == Some(identity))
+        })
+        .await
+    }
+
     /// Forgets who led, so that the next replica need not wait for a dead one's lease to expire.
     pub async fn forget_leaders(&self) -> anyhow::Result<()> {
         let leases = Api::<Lease>::namespaced(self.client.clone(), SYSTEM_NAMESPACE);
@@ -144,6 +155,22 @@ impl Replica {
     /// Ends it with SIGKILL.
     pub async fn kill(mut self) -> anyhow::Result<()> {
         self.child.kill().await.context("killing a replica")
+    }
+
+    /// Stops it in the middle of whatever it does, until [`Replica::wake_up`].
+    pub fn freeze(&self) -> anyhow::Result<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// Lets it go on after [`Replica::freeze`], as if no time had passed.
+    pub fn wake_up(&self) -> anyhow::Result<()> {
+        self.signal(Signal::CONT)
+    }
+
+    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+        let pid = self.child.id().map(i32::try_from).transpose()?;
+        let pid = pid.and_then(Pid::from_raw).context("the replica has ended")?;
+        kill_process(pid, signal).context("signalling a replica")
     }
 
     /// Returns once it has ended by itself, or `None` after `patience`.
