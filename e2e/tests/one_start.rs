@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use ayatori_core::job::{Job, Outcome};
-use ayatori_e2e::world::{World, result, with_world};
+use ayatori_core::names::{JOB_UID_LABEL, RESULT_FINALIZER};
+use ayatori_e2e::world::{World, expect, result, with_world};
 use k8s_openapi::api::batch::v1::Job as BatchJob;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
@@ -180,9 +181,31 @@ async fn a_pod_that_loses_its_controllers_label_keeps_its_own_result_and_has_no_
             target.patch_pod(json!({"metadata": {"labels": labels}})).await
         })
         .await?;
-        let result = result(&job)?;
-        ensure!(result.outcome == Outcome::Failed, "{result:?}");
+        expect(&job, Outcome::Failed, "NonZeroExit", Some(4))?;
         never_starts_again(&world, "label").await
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_pod_that_loses_our_label_keeps_its_own_result_and_is_let_go() -> anyhow::Result<()> {
+    with_world(async |world: World| {
+        let job = under_attack(&world, "ours", async |target| {
+            let labels = json!({ JOB_UID_LABEL: null });
+            target.patch_pod(json!({"metadata": {"labels": labels}})).await
+        })
+        .await?;
+        expect(&job, Outcome::Failed, "NonZeroExit", Some(4))?;
+        let pods = Api::<Pod>::namespaced(world.client.clone(), &world.namespace);
+        world
+            .eventually("our finalizer is off the pod", async || {
+                let pods = pods.list(&ListParams::default()).await?;
+                Ok(pods
+                    .iter()
+                    .all(|pod| pod.finalizers().iter().all(|f| f != RESULT_FINALIZER)))
+            })
+            .await?;
+        never_starts_again(&world, "ours").await
     })
     .await
 }
