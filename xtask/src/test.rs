@@ -1,10 +1,11 @@
 //! `cargo xtask test`: every test, from the least powerful up, and one summary at the very end.
 
 use crate::{
-    checkout, cluster, command, deploy,
+    checkout, cluster, command, coverage, deploy,
     programs::{self, Program},
 };
 use anyhow::{Context, Result, bail};
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -36,7 +37,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     // Before cargo may replace the file this process was started from.
     let xtask = std::env::current_exe().context("cannot tell where xtask lies")?;
     let mut summary = Summary::default();
-    summary.tests("unit and conformance", || cargo_test(args, &PACKAGES, &[]));
+    let mut passed = BTreeSet::new();
+    summary.tests("unit and conformance", || {
+        cargo_test(args, &PACKAGES, &[], &mut passed)
+    });
 
     let ran_before = cluster::is_running()?;
     let ready = summary.step("cluster up", || cluster::up(cluster::Mode::Full))
@@ -54,9 +58,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             ("AYATORI_XTASK", xtask),
         ]
         .map(|(name, path)| (name, path.display().to_string()));
-        summary.tests("end to end", || cargo_test(args, &["ayatori-e2e"], &environment));
+        summary.tests("end to end", || {
+            cargo_test(args, &["ayatori-e2e"], &environment, &mut passed)
+        });
     } else {
         summary.step("end to end", || bail!("impossible without the steps before"));
+    }
+    if args.filter.is_none() {
+        summary.step("coverage table", || coverage::check(&passed));
     }
     if !ran_before && !args.keep_cluster && cluster::is_running()? {
         summary.step("cluster down", cluster::down);
@@ -88,8 +97,13 @@ fn build_mortal_adapter() -> Result<()> {
     Ok(())
 }
 
-/// Runs cargo's tests, showing what they print, and counts.
-fn cargo_test(args: &Args, packages: &[&str], environment: &[(&str, String)]) -> Result<Counts> {
+/// Runs cargo's tests, showing what they print, and counts; adds the names of those that passed.
+fn cargo_test(
+    args: &Args,
+    packages: &[&str],
+    environment: &[(&str, String)],
+    passed: &mut BTreeSet<String>,
+) -> Result<Counts> {
     let mut cargo = Command::new("cargo");
     cargo
         .current_dir(checkout::root())
@@ -118,6 +132,7 @@ fn cargo_test(args: &Args, packages: &[&str], environment: &[(&str, String)]) ->
         let line = line?;
         println!("{line}");
         counts.add(&Counts::of_line(&line));
+        passed.extend(coverage::passed(&line).map(str::to_owned));
     }
     // A build that fails, or a test process that dies, has no result line to count.
     if !child.wait()?.success() && counts.failed == 0 {
