@@ -11,6 +11,10 @@ const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 /// Segment of a DNS-1123 subdomain, repeated.
 const SUBDOMAIN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
 
+/// Text without the character at which a process's arguments and environment end. In the schema, since a rule
+/// would cost too much on so many and so long strings.
+pub(crate) const NO_NUL: &str = r"^[^\x00]*$";
+
 fn matches(pattern: &str, message: impl Into<String>) -> Rule {
     // A raw string keeps the pattern's backslashes readable; no pattern here holds a quote.
     Rule::new(format!("self.matches(r'^{pattern}$')")).message(message.into().as_str())

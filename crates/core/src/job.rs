@@ -77,19 +77,20 @@ pub struct JobSpec {
 
     /// Entrypoint. When absent the image's own entrypoint runs, where the backend supports that.
     /// `$(NAME)` is replaced by the value of the environment variable NAME, `$$` by a single `$`.
-    /// `command`, `args` and the names and values of `env` hold at most 131072 characters together.
+    /// `command`, `args` and the names and values of `env` hold at most 131072 characters together, and no
+    /// NUL character: no process can be given one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 1024), inner(length(max = 65536)))]
+    #[schemars(length(max = 1024), inner(length(max = 65536), regex(pattern = format::NO_NUL)))]
     pub command: Vec<String>,
 
     /// Arguments to the entrypoint; expanded like `command`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 1024), inner(length(max = 65536)))]
+    #[schemars(length(max = 1024), inner(length(max = 65536), regex(pattern = format::NO_NUL)))]
     pub args: Vec<String>,
 
     /// Absolute directory in the container to run in. When absent, the image's own.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 4096))]
+    #[schemars(length(max = 4096), regex(pattern = format::NO_NUL))]
     #[x_kube(validation = format::absolute_path())]
     pub working_dir: Option<String>,
 
@@ -170,7 +171,7 @@ pub struct EnvVar {
     pub name: String,
     /// Its value. `$(NAME)` refers to a variable defined before it; `$$` is a single `$`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(max = 32768))]
+    #[schemars(length(max = 32768), regex(pattern = format::NO_NUL))]
     pub value: Option<String>,
     /// Where to take the value from. Not together with `value`.
     #[serde(skip_serializing_if = "Option::is_none")]

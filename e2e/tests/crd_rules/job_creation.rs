@@ -69,6 +69,7 @@ async fn a_job_is_created_only_with_valid_environment_variables() -> anyhow::Res
             ("257 variables", many(257), Refused("spec.env: Too many: 257: must have at most 256 items")),
             ("a value of 32768 characters", json!({ "env": [{ "name": "A", "value": "x".repeat(32768) }] }), Accepted),
             ("a longer value", json!({ "env": [{ "name": "A", "value": "x".repeat(32769) }] }), Refused("spec.env[0].value: Too long")),
+            ("a NUL in a value", json!({ "env": [{ "name": "A", "value": "a\u{0}b" }] }), Refused("spec.env[0].value")),
             ("a key of a Secret", key("s", "my-key_1.txt"), Accepted),
             ("a key of a ConfigMap", from(json!({ "configMapKeyRef": { "name": "c", "key": "k", "optional": true } })), Accepted),
             (
@@ -120,6 +121,10 @@ async fn a_job_is_created_only_with_fields_in_range() -> anyhow::Result<()> {
             ),
             ("an absolute working directory", field("workingDir", json!("/src")), Accepted),
             ("a relative working directory", field("workingDir", json!("src")), Refused("spec.workingDir: Invalid value: \"src\": must be an absolute path")),
+            ("a NUL in the working directory", field("workingDir", json!("/a\u{0}")), Refused("spec.workingDir")),
+            ("line breaks and other characters in a command", field("command", json!(["sh", "-c", "a\nb\r\t\u{1}☃"])), Accepted),
+            ("a NUL in a command", field("command", json!(["sh", "a\u{0}"])), Refused("spec.command[1]")),
+            ("a NUL in an argument", field("args", json!(["\u{0}"])), Refused("spec.args[0]")),
             ("1024 arguments", field("args", json!(vec!["x"; 1024])), Accepted),
             ("1025 arguments", field("args", json!(vec!["x"; 1025])), Refused("spec.args: Too many")),
             ("1025 parts of a command", field("command", json!(vec!["x"; 1025])), Refused("spec.command: Too many")),
