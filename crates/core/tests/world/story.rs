@@ -1,0 +1,210 @@
+//! What happened, in numbered lines.
+
+use std::fmt::Write as _;
+
+use crate::backend::{Message, Sight};
+use crate::events::{Event, Fate, Next, after};
+use crate::mind::{Left, Listed, LiveSight, Mind, Query};
+use crate::objects::Version;
+use crate::state::{Scene, World};
+
+/// The way through these worlds, one line an event.
+pub(crate) fn tell(path: &[World], scene: &Scene, mind: &mut Mind) -> String {
+    let mut story = String::new();
+    // Worlds keep the processes in an order of their own; in a story each keeps its name.
+    let mut names = ["A", "B"];
+    for (number, step) in path.windows(2).enumerate() {
+        let (here, there) = (&step[0], &step[1]);
+        let (ways, _) = after(here, scene, mind);
+        let way = ways
+            .iter()
+            .find(|way| way.world == *there)
+            .expect("the way was taken");
+        let line = line(way, here, names, mind);
+        let _ = writeln!(story, "{:>4}. {line}", number + 1);
+        if way.swapped {
+            names.reverse();
+        }
+    }
+    let end = path.last().expect("a world");
+    if let Some(broken) = end.broken {
+        let _ = writeln!(story, "      {broken}");
+    }
+    let _ = writeln!(story, "      the Job: {}", about(end.job, mind));
+    story
+}
+
+fn line(way: &Next, here: &World, names: [&str; 2], mind: &Mind) -> String {
+    let there = &way.world;
+    let name = |who: usize| names[who];
+    match way.event {
+        Event::Tick => format!("the clock goes to {}", there.now),
+        Event::Sees { who } => format!("{} sees the Job: {}", name(who), about(here.job, mind)),
+        Event::SeesClass { who } => format!("{} sees incarnation {} of the class", name(who), here.class),
+        Event::Rests { who } => format!("{} has nothing to do", name(who)),
+        Event::Asks { who, query } => format!("{} {}", name(who), answer(query, who, way)),
+        Event::Writes { who, to, fate } => {
+            let what = difference(here.processes[who].copy, to, mind);
+            let fate = match fate {
+                Fate::Stored => "stores",
+                Fate::Conflict => "is refused, its copy being old, to store",
+                Fate::AnswerLost => "hears nothing, and has stored",
+                Fate::OnlyInMemory => "keeps to itself",
+            };
+            format!("{} {fate} {what}", name(who))
+        }
+        Event::Collects { who } => format!("{} deletes the Job, its TTL being over", name(who)),
+        Event::Acts { who, deed, lost } => {
+            let lost = if lost { ", and hears nothing" } else { "" };
+            format!("{} does {deed:?}{lost}", name(who))
+        }
+        Event::IsAnswered { who } => format!("{} is answered: created", name(who)),
+        Event::IsRefused { who } => format!("{} is told that its create request is refused", name(who)),
+        Event::GivesUp { who } => format!("{} waits no longer for an answer", name(who)),
+        Event::Crashes { who } => format!("{} dies, and starts again", name(who)),
+        Event::Arrives { message } => match message {
+            Message::None => String::new(),
+            Message::Create { uid, .. } => format!("the create request for job{uid} arrives"),
+            Message::Start { execution, .. } => format!("the request to start execution {execution} arrives"),
+        },
+        Event::Listed { number } => format!("execution {number} shows in lists"),
+        Event::ComesUp { number } => format!("THE COMMAND STARTS in execution {number}"),
+        Event::ComesUpTooLate { number } => {
+            format!("execution {number} comes up after its fence and refuses to start")
+        }
+        Event::NeverComesUp { number } => format!("execution {number} will never come up"),
+        Event::Ends { number } => format!("the command in execution {number} ends"),
+        Event::PodIsDeleted { number } => {
+            format!("the Job controller deletes pod {number}, its deadline being over")
+        }
+        Event::AnotherPod { number } => format!("the Job controller makes another pod beside {number}"),
+        Event::OutsiderStops { number } => format!("an outsider stops execution {number}"),
+        Event::OutsiderDeletes { number } => format!("an outsider deletes execution {number}"),
+        Event::Hides => "the backend cannot be seen".to_owned(),
+        Event::Shows => "the backend can be seen again".to_owned(),
+        Event::Cancels => "the user cancels the Job".to_owned(),
+        Event::Deletes => "the user deletes the Job".to_owned(),
+        Event::Submits => "the user creates a Job of the same name".to_owned(),
+        Event::ClassCreated => format!("class and parameters are created, incarnation {}", there.class),
+        Event::ServerChanged => format!("the parameters name server {} now", there.server),
+    }
+}
+
+/// A Job in one line.
+fn about(version: Version, mind: &Mind) -> String {
+    if !version.exists() {
+        return "there is none".to_owned();
+    }
+    let card = mind.library.card(version);
+    let mut words = vec![format!("job{}", card.uid)];
+    let mut say = |holds: bool, word: String| {
+        if holds {
+            words.push(word);
+        }
+    };
+    say(card.deleting, "being deleted".to_owned());
+    say(card.protected, "our finalizer".to_owned());
+    say(card.cancelled, "to be cancelled".to_owned());
+    say(card.accepted.is_some(), "Accepted".to_owned());
+    if let Some((number, fence)) = card.attempt {
+        say(true, format!("attempt {number} until second {fence}"));
+    }
+    if let Some(number) = card.execution {
+        say(true, format!("execution {number} recorded"));
+    }
+    if let Some(reason) = card.stop {
+        say(
+            true,
+            format!(
+                "stop for {reason:?}{}",
+                if card.delivered { ", delivered" } else { "" }
+            ),
+        );
+    }
+    say(card.unknown, "ResultUnknown".to_owned());
+    if let Some(result) = &card.result {
+        say(
+            true,
+            format!("Finished as {:?}/{}", result.outcome, result.reason),
+        );
+    }
+    say(card.released, "released".to_owned());
+    words.join(", ")
+}
+
+/// What a write changes.
+fn difference(from: Version, to: Version, mind: &Mind) -> String {
+    let (before, after) = (about(from, mind), about(to, mind));
+    let known: Vec<_> = before.split(", ").collect();
+    let news: Vec<_> = after.split(", ").filter(|word| !known.contains(word)).collect();
+    let lost: Vec<_> = known
+        .iter()
+        .filter(|word| !after.split(", ").any(|w| w == **word))
+        .map(|word| format!("no longer {word}"))
+        .collect();
+    let all: Vec<String> = news.into_iter().map(str::to_owned).chain(lost).collect();
+    if !all.is_empty() {
+        return all.join(", ");
+    }
+    let conditions = |version| {
+        let status = mind.library.job(version).status.as_ref();
+        status.map(|s| s.conditions.clone()).unwrap_or_default()
+    };
+    let old = conditions(from);
+    let changed: Vec<_> = conditions(to)
+        .into_iter()
+        .filter(|c| !old.contains(c))
+        .map(|c| format!("{}={}/{}", c.type_, c.status, c.reason))
+        .collect();
+    changed.join(", ")
+}
+
+/// The answer that a process was given.
+fn answer(query: Query, who: usize, way: &Next) -> String {
+    let known = way.world.processes[if way.swapped { 1 - who } else { who }].known;
+    match query {
+        Query::Admission => "is told that it may be admitted".to_owned(),
+        Query::Live => match known.live {
+            Some(LiveSight::Matches(server)) => {
+                format!("reads the recorded class and parameters, which name server {server}")
+            }
+            Some(LiveSight::Replaced) => "reads another class of that name".to_owned(),
+            None => "reads the class".to_owned(),
+        },
+        Query::Prospect => match known.prospect {
+            Some((asked, listed)) => format!("lists, at {asked} by its clock: {}", listing(listed)),
+            None => "lists, and does nothing about it".to_owned(),
+        },
+        Query::State => known
+            .state
+            .map_or("looks, and does nothing about it".to_owned(), |sight| {
+                format!("looks at the recorded execution: {}", looks(sight))
+            }),
+        Query::Remains => match known.remains {
+            Some(Left::Nothing) => "asks what is left: nothing".to_owned(),
+            Some(Left::Something) => "asks what is left: something".to_owned(),
+            Some(Left::Unknown) | None => "asks what is left, and gets no answer that counts".to_owned(),
+        },
+    }
+}
+
+fn listing(listed: Listed) -> String {
+    match listed {
+        Listed::Nothing => "nothing".to_owned(),
+        Listed::Found(place) => format!("execution {}", place.number),
+        Listed::Pending(place) => format!("execution {}, which has not come up", place.number),
+        Listed::Spoilt => "what was held was ended by somebody".to_owned(),
+        Listed::Unknown => "no answer that counts".to_owned(),
+    }
+}
+
+fn looks(sight: Sight) -> String {
+    match sight {
+        Sight::Missing => "it is gone".to_owned(),
+        Sight::Lost => "it cannot be seen".to_owned(),
+        Sight::Seen { life, stop, .. } => {
+            let stop = if stop.is_some() { ", told to end" } else { "" };
+            format!("{}{stop}", format!("{life:?}").to_lowercase())
+        }
+    }
+}
