@@ -7,7 +7,8 @@
 //! - [`mind`]: what a process knows, as the real `Facts`; what `decide` makes of it.
 //! - [`backend`]: executions and requests on their way, and what a backend shows of them.
 //! - [`state`]: everything there is, in one small value.
-//! - [`events`]: what can happen next.
+//! - [`events`]: what can happen next: to a [`process`] in its pass, by its [`effects`], and in its
+//!   [`surroundings`].
 //! - [`promises`]: what must never be the case.
 //! - [`search`]: every state, the shortest way to a broken promise, and whether every Job comes to its end.
 //! - [`walk`]: random histories, beyond what can be searched.
@@ -16,12 +17,15 @@
 #![cfg(test)]
 
 mod backend;
+mod effects;
 mod events;
 mod mind;
 mod objects;
+mod process;
 mod promises;
 mod scenarios;
 mod search;
 mod state;
 mod story;
+mod surroundings;
 mod walk;

@@ -1,0 +1,278 @@
+//! What happens without any process: on the network, in the backend, and by people.
+
+use crate::backend::{
+    Ending, Execution, Kind, Life, Message, Who, of_foreign_stop, of_our_stop, of_own_end, of_stopped_end,
+};
+use crate::events::{Event, Events, free};
+use crate::mind::{Did, Reply};
+use crate::objects::{TICK, job};
+use crate::state::{End, Mutation, SLOTS, World};
+
+impl Events<'_> {
+    pub(crate) fn network(&mut self) {
+        for slot in 0..self.here.network.len() {
+            let message = self.here.network[slot];
+            let mut world = self.here;
+            world.network[slot] = Message::None;
+            match message {
+                Message::None => {}
+                Message::Create {
+                    uid,
+                    fence,
+                    server,
+                    by,
+                } => {
+                    if by > 0 {
+                        let who = usize::from(by) - 1;
+                        let mut refused = world;
+                        refused.processes[who].did(Did::Refused);
+                        self.perhaps(Event::IsRefused { who }, |b| &mut b.refuse, refused);
+                    }
+                    let Some(free) = free(&world) else {
+                        self.cramped = true;
+                        continue;
+                    };
+                    world.executions[free] = Execution {
+                        life: Life::Pending,
+                        uid,
+                        fence,
+                        server,
+                        born: world.now,
+                        asked_by: by,
+                        ..Execution::default()
+                    };
+                    world.creates(uid);
+                    self.fair(Event::Arrives { message }, world);
+                }
+                Message::Start { execution, by } => {
+                    let number = usize::from(execution);
+                    let execution = &mut world.executions[number];
+                    let guarded = execution.life == Life::Held && execution.stop.is_none();
+                    let again = self.has(Mutation::UnguardedStart)
+                        && matches!(execution.life, Life::Running | Life::Ended(_));
+                    let reply = if guarded || again {
+                        execution.life = Life::Pending;
+                        Reply::Done
+                    } else {
+                        Reply::Stale
+                    };
+                    if by > 0 {
+                        world.processes[usize::from(by) - 1].did(Did::Started(reply));
+                    }
+                    self.fair(Event::Arrives { message }, world);
+                }
+            }
+        }
+    }
+
+    // ---- the backend ----
+
+    pub(crate) fn backend(&mut self) {
+        let here = self.here;
+        for number in 0..SLOTS {
+            let execution = here.executions[number];
+            if !execution.exists() {
+                continue;
+            }
+            let change = |change: &dyn Fn(&mut Execution)| {
+                let mut world = here;
+                change(&mut world.executions[number]);
+                world
+            };
+            if !execution.listed {
+                self.fair(Event::Listed { number }, change(&|e| e.listed = true));
+            }
+            match execution.life {
+                Life::Pending => self.comes_up(number),
+                Life::Running => self.ends(number),
+                Life::Unborn | Life::Held | Life::Stuck | Life::Paused | Life::Ended(_) | Life::Gone => {}
+            }
+            if execution.expiring
+                && execution.stop.is_none()
+                && matches!(execution.life, Life::Held | Life::Pending | Life::Running)
+            {
+                let at = of_our_stop(self.scene.true_clock(here.now));
+                let world = change(&|e| end_asked_for(e, at, Who::Us));
+                self.fair(Event::PodIsDeleted { number }, world);
+            }
+            if self.scene.kind == Kind::Named {
+                self.another_pod(number);
+            }
+            if execution.listed {
+                self.outsider(number);
+            }
+        }
+        if here.hidden {
+            let mut world = here;
+            world.hidden = false;
+            self.fair(Event::Shows, world);
+        } else {
+            let mut world = here;
+            world.hidden = true;
+            self.perhaps(Event::Hides, |b| &mut b.hidden, world);
+        }
+    }
+
+    pub(crate) fn comes_up(&mut self, number: usize) {
+        let here = self.here;
+        let execution = here.executions[number];
+        if self.scene.kind.holds() {
+            if execution.stop.is_none() {
+                let mut world = here;
+                world.starts(number, &self.mind.library);
+                self.fair(Event::ComesUp { number }, world);
+            }
+            return;
+        }
+        let clock = i64::from(self.scene.backend_clock(here.now)) * TICK;
+        if clock > i64::from(execution.fence) {
+            let mut world = here;
+            world.executions[number].life = Life::Ended(Ending::TooLate);
+            self.fair(Event::ComesUpTooLate { number }, world);
+        } else if execution.listed || self.scene.lag > 0 {
+            let mut world = here;
+            world.starts(number, &self.mind.library);
+            self.fair(Event::ComesUp { number }, world);
+        }
+        let mut world = here;
+        world.executions[number].life = Life::Stuck;
+        self.perhaps(Event::NeverComesUp { number }, |b| &mut b.stuck, world);
+    }
+
+    pub(crate) fn ends(&mut self, number: usize) {
+        let mut world = self.here;
+        let now = self.scene.true_clock(world.now);
+        let execution = &mut world.executions[number];
+        execution.life = Life::Ended(Ending::Exited);
+        let end = match execution.stop {
+            Some(_) => {
+                execution.ended = of_stopped_end(now);
+                who_ended(&self.here, number)
+            }
+            None if self.scene.ends => {
+                execution.ended = of_own_end(now);
+                End::ByItself
+            }
+            None => return,
+        };
+        let uid = execution.uid;
+        world.truth(uid).end.get_or_insert(end);
+        self.fair(Event::Ends { number }, world);
+    }
+
+    /// The Job controller makes another pod for one that is gone or going.
+    pub(crate) fn another_pod(&mut self, number: usize) {
+        let mut world = self.here;
+        let execution = world.executions[number];
+        if world.left.extra == 0 {
+            return;
+        }
+        let Some(free) = free(&world) else { return };
+        world.executions[free] = Execution {
+            life: Life::Held,
+            stop: None,
+            ended: 0,
+            ..execution
+        };
+        self.perhaps(Event::AnotherPod { number }, |b| &mut b.extra, world);
+    }
+
+    pub(crate) fn outsider(&mut self, number: usize) {
+        let here = self.here;
+        let execution = here.executions[number];
+        let stopped_before = {
+            let card = self.mind.library.card(here.job);
+            card.uid == execution.uid && card.stop.is_some()
+        };
+        let end = if stopped_before {
+            End::Stopped
+        } else {
+            End::ByOutsider
+        };
+        let at = if stopped_before {
+            of_our_stop(self.scene.true_clock(here.now))
+        } else {
+            of_foreign_stop(self.scene.true_clock(here.now))
+        };
+        let mut world = here;
+        match (self.scene.kind, execution.life) {
+            (Kind::Named | Kind::Unnamed, Life::Held | Life::Pending | Life::Running)
+                if execution.stop.is_none() =>
+            {
+                end_asked_for(&mut world.executions[number], at, Who::Somebody);
+                if execution.life == Life::Running {
+                    world.truth(execution.uid).end.get_or_insert(end);
+                }
+                self.perhaps(Event::OutsiderStops { number }, |b| &mut b.outsider, world);
+            }
+            (Kind::SingleShot, Life::Running) => {
+                world.executions[number].life = Life::Ended(Ending::Unmeasured);
+                world.truth(execution.uid).end.get_or_insert(end);
+                self.perhaps(Event::OutsiderStops { number }, |b| &mut b.outsider, world);
+            }
+            _ => {}
+        }
+        let mut world = here;
+        let truth = world.truth(execution.uid);
+        match execution.life {
+            Life::Running | Life::Paused => {
+                truth.end.get_or_insert(end);
+                truth.destroyed = true;
+            }
+            Life::Ended(_) => truth.destroyed = true,
+            Life::Unborn | Life::Held | Life::Pending | Life::Stuck | Life::Gone => {}
+        }
+        world.executions[number].vanish();
+        self.perhaps(Event::OutsiderDeletes { number }, |b| &mut b.outsider, world);
+    }
+
+    // ---- users and administrators ----
+
+    pub(crate) fn users(&mut self) {
+        let here = self.here;
+        let card = self.mind.library.card(here.job).clone();
+        if here.job.exists() && !card.deleting {
+            if !card.finished && !card.cancelled && here.left.cancel > 0 {
+                let mut world = here;
+                world.job = self
+                    .mind
+                    .library
+                    .edit(here.job, |job| job.spec.cancel_requested = Some(true));
+                self.perhaps(Event::Cancels, |b| &mut b.cancel, world);
+            }
+            if here.left.delete > 0 {
+                let mut world = here;
+                self.delete(&mut world);
+                self.perhaps(Event::Deletes, |b| &mut b.delete, world);
+            }
+        }
+        if !here.job.exists() && here.uids < 2 && here.left.recreate > 0 {
+            let mut world = here;
+            world.uids += 1;
+            let now = self.scene.true_clock(here.now);
+            world.job = self.mind.library.store(job(world.uids, self.scene.wishes, now));
+            self.perhaps(Event::Submits, |b| &mut b.recreate, world);
+        }
+        let mut world = here;
+        world.class += 1;
+        self.perhaps(Event::ClassCreated, |b| &mut b.reclass, world);
+        let mut world = here;
+        world.server += 1;
+        self.perhaps(Event::ServerChanged, |b| &mut b.reserver, world);
+    }
+}
+
+/// An end is asked for: what has not started never does.
+pub(crate) fn end_asked_for(execution: &mut Execution, at: i16, who: Who) {
+    execution.stop.get_or_insert((at, who));
+    if matches!(execution.life, Life::Held | Life::Pending) {
+        execution.life = Life::Ended(Ending::Unstarted);
+    }
+}
+
+/// A stop of ours, or of an outsider, whose truth was noted when it asked.
+pub(crate) fn who_ended(world: &World, number: usize) -> End {
+    world.truth[usize::from(world.executions[number].uid) - 1]
+        .end
+        .unwrap_or(End::Stopped)
+}
