@@ -7,10 +7,9 @@ use ayatori_e2e::world::{World, expect, with_world};
 fn has_in_order(text: &str, words: &[&str]) {
     let mut rest = text;
     for word in words {
-        let at = rest
-            .find(word)
-            .unwrap_or_else(|| panic!("no {word:?} where it is expected in:\n{text}"));
-        rest = rest.split_at(at + word.len()).1;
+        let found = rest.split_once(word);
+        assert!(found.is_some(), "no {word:?} where it is expected in:\n{text}");
+        rest = found.map_or("", |(_, after)| after);
     }
 }
 
