@@ -29,15 +29,31 @@ fn given(variable: &str) -> anyhow::Result<PathBuf> {
 
 /// Runs kubectl and returns what it printed.
 pub async fn kubectl(arguments: &[&str]) -> anyhow::Result<String> {
-    let output = Command::new(given("AYATORI_KUBECTL")?)
+    run("AYATORI_KUBECTL", arguments).await
+}
+
+/// Runs Helm and returns what it printed.
+pub async fn helm(arguments: &[&str]) -> anyhow::Result<String> {
+    run("AYATORI_HELM", arguments).await
+}
+
+/// Runs one of the project's own commands and returns what it printed.
+pub async fn xtask(arguments: &[&str]) -> anyhow::Result<String> {
+    run("AYATORI_XTASK", arguments).await
+}
+
+async fn run(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
+    let program = given(program)?;
+    let output = Command::new(&program)
         .args(arguments)
         .output()
         .await
-        .context("running kubectl")?;
+        .with_context(|| format!("running {}", program.display()))?;
     let error = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.success(),
-        "kubectl {}: {error}",
+        "{} {}: {error}",
+        program.display(),
         arguments.join(" ")
     );
     Ok(String::from_utf8(output.stdout)?)
