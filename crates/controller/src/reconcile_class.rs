@@ -339,7 +339,11 @@ where
     let mut params = ListParams::default().limit(PAGE);
     let mut all = vec![];
     loop {
-        let page = api.list(&params).await.map_err(|e| WriteError::of("list", &e))?;
+        let page = match api.list(&params).await {
+            // Their definition is gone, and a definition goes after the last of its objects.
+            Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(vec![]),
+            page => page.map_err(|e| WriteError::of("list", &e))?,
+        };
         all.extend(page.items);
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
