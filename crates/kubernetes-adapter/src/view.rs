@@ -342,3 +342,44 @@ fn time(time: Option<&Time>) -> Option<Timestamp> {
 fn excerpt(text: Option<&str>) -> String {
     clean(text.unwrap_or_default(), EXCERPT)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn words_of_a_newer_kubernetes_are_read_and_end_nothing() {
+        let pod: core::Pod = serde_json::from_value(json!({
+            "metadata": { "name": "p", "futureField": 1 },
+            "spec": { "restartPolicy": "Sometimes", "containers": [{ "name": CONTAINER, "future": {} }] },
+            "status": {
+                "phase": "Foo",
+                "conditions": [{ "type": "Enlightened", "status": "True" }, { "type": "Ready", "status": "Perhaps" }],
+                "containerStatuses": [{
+                    "name": CONTAINER, "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                    "state": { "hibernating": {} },
+                }],
+            },
+        }))
+        .unwrap();
+        let pod = Pod::of(pod);
+        assert_eq!((pod.phase, pod.main), (Phase::Open, Container::Unmentioned));
+
+        let job: batch::Job = serde_json::from_value(json!({
+            "metadata": { "name": "j" },
+            "spec": { "template": { "spec": { "containers": [] } }, "completionMode": "Someday" },
+            "status": { "conditions": [
+                { "type": "Pondering", "status": "True" }, { "type": "Complete", "status": "Almost" },
+            ] },
+        }))
+        .unwrap();
+        let job = BatchJob::of(job);
+        assert!(!job.terminal && job.failure.is_none());
+
+        let node: core::Node =
+            serde_json::from_value(json!({ "status": { "phase": "Elsewhere", "conditions": [] } })).unwrap();
+        assert!(!Node::of(node).ready);
+    }
+}
