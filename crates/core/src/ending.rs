@@ -63,6 +63,12 @@ pub(crate) fn is_attributed_to(result: &JobResult, stop: Option<&Stop>) -> bool 
     stop.is_some_and(|stop| result.reason == word(stop.reason))
 }
 
+/// Whether a request to end the execution that the backend recorded then may be this stop. What is earlier is
+/// somebody else's.
+pub(crate) fn may_be(stop: &Stop, recorded_at: Timestamp) -> bool {
+    stop.requested_time.0.duration_since(recorded_at) <= CLOCK_GRAIN
+}
+
 enum Whose {
     Ours(StopReason),
     Others(Why),
@@ -136,9 +142,9 @@ fn whose(end: &End, stop: Option<&Stop>, deadline: Option<Timestamp>) -> Whose {
         },
         (Stopper::Other(why), _) => Whose::Others(why.clone()),
         (Stopper::Anybody(_), Some(stop))
-            if end.stopped_at.map_or(stop.delivered_time.is_some(), |s| {
-                stop.requested_time.0.duration_since(s) <= CLOCK_GRAIN
-            }) =>
+            if end
+                .stopped_at
+                .map_or(stop.delivered_time.is_some(), |at| may_be(stop, at)) =>
         {
             ours(stop)
         }

@@ -637,7 +637,7 @@ impl<'a> Life<'a, '_> {
         stopping_since: Option<Timestamp>,
         otherwise: Step<'a>,
     ) -> Step<'a> {
-        if recorded.stop().is_none() {
+        let Some(stop) = recorded.stop() else {
             let wanted = stop_wanted(self.job, Some(recorded.accepted().at()), self.now)
                 .or_else(|| is_deleting(self.job).then_some(StopReason::JobDeleted));
             return match (wanted, stopping_since) {
@@ -647,10 +647,10 @@ impl<'a> Life<'a, '_> {
                 }
             };
         };
-        if let Some(at) = stopping_since {
-            return self.report_or(self.draft().stop_delivered(at), self.pressed(recorded));
+        match stopping_since.filter(|at| ending::may_be(stop, *at)) {
+            Some(at) => self.report_or(self.draft().stop_delivered(at), self.pressed(recorded)),
+            None => self.pressed(recorded),
         }
-        self.pressed(recorded)
     }
 
     /// Sends the stop, again whenever it showed no effect for a while.

@@ -405,6 +405,7 @@ fn a_stop_is_stored_then_sent_then_recorded_as_delivered_and_pressed_until_the_e
         ("not reached", stopping(), done(Answer::Unavailable(why("BackendUnreachable"))), 30, "Report(!Finished/BackendUnreachable)"),
         ("no effect seen: pressed again", stopping(), seen(runs()), 36, "Act(Stop)"),
         ("the backend has recorded it", stopping(), seen(runs_until(31)), 32, "Report(delivered)"),
+        ("somebody else's earlier one is not ours", stopping(), seen(runs_until(25)), 32, "Act(Stop)"),
         ("delivered, and pressed on", delivered.clone(), seen(runs_until(31)), 38, "Act(Stop)"),
         ("delivered once", delivered.clone(), seen(runs_until(33)).done(Done::Stopped(Answer::Done)), 38, "Wait(43)"),
         ("a stop before the start: it never starts", stopped_start.clone(), seen(State::Held), 16, "Act(Stop)"),

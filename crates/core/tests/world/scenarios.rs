@@ -154,6 +154,7 @@ searched! {
     held_with_a_starting_deadline: Scene { wishes: STARTING_DEADLINE, last: 2, ..NAMED }, NEVER;
     held_and_an_outsider_ends_it: NAMED, Budget { outsider: 1, cancel: 1, ..NEVER };
     held_deleted_and_an_outsider_ends_it: NAMED, Budget { outsider: 1, delete: 1, ..NEVER };
+    held_cancelled_and_an_outsider_ends_it_twice: NAMED, Budget { outsider: 2, cancel: 1, ..NEVER };
     held_and_its_class_is_recreated: NAMED, Budget { reclass: 1, ..NEVER };
     held_and_cannot_be_seen: NAMED, Budget { hidden: 1, ..NEVER };
     held_with_a_class_that_comes_late: Scene { class: 0, ..NAMED }, Budget { reclass: 1, cancel: 1, ..NEVER };
