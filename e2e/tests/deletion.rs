@@ -27,6 +27,7 @@ const DEAF: &str = "trap '' TERM; sleep 600";
 #[tokio::test]
 async fn a_namespace_with_jobs_in_every_state_goes_within_60_s() -> anyhow::Result<()> {
     with_world(async |mut world: World| {
+        let unready = unready_class(&world).await?;
         let doomed = format!("{}-doomed", world.namespace);
         let namespaces = Api::<Namespace>::all(world.client.clone());
         let namespace: Namespace = serde_json::from_value(
@@ -35,7 +36,7 @@ async fn a_namespace_with_jobs_in_every_state_goes_within_60_s() -> anyhow::Resu
         namespaces.create(&PostParams::default(), &namespace).await?;
         world.jobs = Api::namespaced(world.client.clone(), &doomed);
         world.namespace = doomed.clone();
-        one_job_in_every_state(&world).await?;
+        one_job_in_every_state(&world, &unready).await?;
 
         namespaces.delete(&doomed, &DeleteParams::default()).await?;
         let deleted = Instant::now();
@@ -53,7 +54,7 @@ async fn a_namespace_with_jobs_in_every_state_goes_within_60_s() -> anyhow::Resu
 }
 
 /// Every state but Unknown, which needs a node that does not answer.
-async fn one_job_in_every_state(world: &World) -> anyhow::Result<()> {
+async fn one_job_in_every_state(world: &World, unready: &str) -> anyhow::Result<()> {
     let create = async |name: &str, then: &str, adjust: &dyn Fn(&mut Job)| {
         let mut job = world.job(name, then);
         job.spec.termination_grace_period_seconds = Some(3);
@@ -75,9 +76,8 @@ async fn one_job_in_every_state(world: &World) -> anyhow::Result<()> {
     create("succeeded", "true", &|_| {}).await?;
     create("failed", "exit 1", &|_| {}).await?;
     create("cancelled", "true", &|job| job.spec.cancel_requested = Some(true)).await?;
-    let unready = unready_class(world).await?;
     create("waiting", "true", &|job| {
-        job.spec.job_class_name = Some(unready.clone())
+        job.spec.job_class_name = Some(unready.to_owned())
     })
     .await?;
 
