@@ -195,7 +195,11 @@ pub async fn install(client: &Client, crds: &[CustomResourceDefinition]) -> anyh
     Ok(())
 }
 
-/// Asks again until the answer is yes; an error, or half a minute without a yes, ends the test.
+/// How long anything that has to happen may take before a test gives up. No measure of speed: a busy machine
+/// must not fail a test.
+pub const PATIENCE: Duration = Duration::from_secs(150);
+
+/// Asks again until the answer is yes; an error, or too long without a yes, ends the test.
 pub async fn eventually(what: &str, ask: impl AsyncFn() -> anyhow::Result<bool>) -> anyhow::Result<()> {
     let asking = async {
         let mut interval = tokio::time::interval(Duration::from_millis(50));
@@ -206,9 +210,9 @@ pub async fn eventually(what: &str, ask: impl AsyncFn() -> anyhow::Result<bool>)
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(30), asking)
+    tokio::time::timeout(PATIENCE, asking)
         .await
-        .with_context(|| format!("not within 30 s: {what}"))?
+        .with_context(|| format!("not within {} s: {what}", PATIENCE.as_secs()))?
 }
 
 /// What the API server did with a request.

@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use ayatori_core::conditions::{self, FINISHED};
@@ -17,14 +16,13 @@ use kube::runtime::wait::{Condition, await_condition};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
+pub use crate::api::PATIENCE;
 use crate::api::{self, Run};
 use crate::counter::Counter;
 use crate::transcript::{self, Transcript};
 
 /// The image every command runs in.
 pub const IMAGE: &str = "localhost/busybox:1";
-/// How long anything that should happen may take.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One test's part of the cluster.
 pub struct World {

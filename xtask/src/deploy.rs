@@ -113,7 +113,13 @@ impl Target {
     fn install(&self, chart: &str, values: &[String]) -> Result<()> {
         let folder = checkout::root().join("charts").join(chart).display().to_string();
         let mut arguments = vec!["upgrade", "--install", chart, &folder, "--namespace", NAMESPACE];
-        arguments.extend(["--create-namespace", "--wait", "--timeout=3m"]);
+        // What the charts say holds, also where somebody else has scaled or labelled since.
+        arguments.extend([
+            "--create-namespace",
+            "--wait",
+            "--timeout=3m",
+            "--force-conflicts",
+        ]);
         arguments.extend(values.iter().map(String::as_str));
         eprintln!("installing {chart} …");
         if let Err(error) = self.run(&self.helm, &arguments) {

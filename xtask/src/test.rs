@@ -113,6 +113,10 @@ fn cargo_test(
     }
     cargo.args(&args.filter);
     cargo.envs(environment.iter().map(|(name, value)| (name, value)));
+    if !environment.is_empty() {
+        // Tests on a cluster wait more than they work.
+        cargo.env("RUST_TEST_THREADS", "4");
+    }
     if args.all {
         cargo.env("AYATORI_TEST_ALL", "1");
     }

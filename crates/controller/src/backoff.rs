@@ -5,10 +5,33 @@ use std::hash::{BuildHasher, Hash, RandomState};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use kube::runtime::watcher;
+
 const FIRST: Duration = Duration::from_millis(500);
 const LAST: Duration = Duration::from_secs(60);
 /// After how long without a failure an object is forgotten, whether or not it was ever looked at again.
 const MEMORY: Duration = Duration::from_secs(600);
+
+/// How long a watch that failed may be left alone: everything waits for it.
+const WATCH: Duration = Duration::from_secs(5);
+
+/// When a watch that failed is started again: as kube does it, but soon.
+#[derive(Default)]
+pub struct WatchBackoff(watcher::DefaultBackoff);
+
+impl Iterator for WatchBackoff {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.0.next().map(|wait| wait.min(WATCH))
+    }
+}
+
+impl kube::runtime::utils::Backoff for WatchBackoff {
+    fn reset(&mut self) {
+        self.0.reset();
+    }
+}
 
 /// The failures of every object since its last success.
 #[derive(Debug)]

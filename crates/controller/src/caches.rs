@@ -20,6 +20,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
 use crate::backend::Backend;
+use crate::backoff::WatchBackoff;
 use crate::telemetry::Metrics;
 use crate::unknown_fields::{UnknownFields, understand};
 
@@ -304,7 +305,7 @@ async fn mirror<K>(
     let resource = ApiResource::erase::<K>(&());
     let api = Api::<DynamicObject>::all_with(client, &resource);
     let mut events = watcher(api, watching::Config::default())
-        .default_backoff()
+        .backoff(WatchBackoff::default())
         .boxed();
     while let Some(event) = events.next().await {
         let event = match event {

@@ -7,6 +7,9 @@ use kube::Error;
 /// How much of an API server's message is kept.
 const EXCERPT: usize = 300;
 
+/// The reason word of a missing right.
+const FORBIDDEN: &str = "Forbidden";
+
 /// Why a write did not happen.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
@@ -42,6 +45,17 @@ impl WriteError {
                 reason: reason(other),
             },
         }
+    }
+
+    /// Whether this process has not the right to write that.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(
+            self,
+            WriteError::Api {
+                reason: FORBIDDEN,
+                ..
+            }
+        )
     }
 
     /// Stable word for metrics.
@@ -87,7 +101,7 @@ fn reason(error: &Error) -> &'static str {
     match error {
         Error::Api(status) => match status.code {
             401 => "Unauthorized",
-            403 => "Forbidden",
+            403 => FORBIDDEN,
             422 => "Invalid",
             429 => "TooManyRequests",
             500..=599 => "ServerError",

@@ -13,7 +13,7 @@ use ayatori_core::lifecycle::{self, Asked, Done, Effect, Facts, Live, Question, 
 use ayatori_core::names::EXECUTION_FINALIZER;
 use ayatori_core::ownership::{self, Ownership};
 use ayatori_core::report;
-use ayatori_core::stage::Accepted;
+use ayatori_core::stage::{Accepted, Stage};
 use ayatori_core::ttl;
 use jiff::Timestamp;
 use kube::runtime::controller::Action;
@@ -163,7 +163,16 @@ async fn pass<B: Backend>(cached: Arc<Job>, context: &JobContext<B>) -> Result<W
                 }
                 return Ok(Wait::Until(None));
             }
-            Step::Protect => context.wrote(&job, writer.protect(&*job, EXECUTION_FINALIZER).await?),
+            Step::Protect => match writer.protect(&*job, EXECUTION_FINALIZER).await {
+                Ok(stored) => context.wrote(&job, stored),
+                // Of a Job that is not accepted, the status can say so.
+                Err(error) if error.is_forbidden() && matches!(Stage::of(&job), Stage::Fresh) => {
+                    let message = format!("the adapter must not put its finalizer on the Job: {error}");
+                    pass.facts.admission = Some(Err(Why::new("BackendForbidden", message)));
+                    continue;
+                }
+                Err(error) => return Err(error),
+            },
             Step::Unprotect => {
                 writer.unprotect(&*job, EXECUTION_FINALIZER).await?;
                 context.latest.forget(&job.uid().unwrap_or_default());

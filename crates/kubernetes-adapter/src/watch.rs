@@ -5,6 +5,7 @@ use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use ayatori_controller::backoff::WatchBackoff;
 use ayatori_controller::failure::brief;
 use ayatori_core::conditions::clean;
 use ayatori_core::execution::Why;
@@ -315,7 +316,7 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
     V: Cached + PartialEq + Send + Sync + 'static,
 {
-    let events = watcher(api, config).default_backoff();
+    let events = watcher(api, config).backoff(WatchBackoff::default());
     let shown = events.filter_map(move |event| {
         let event = match event {
             Ok(event) => Some(viewed(event, &view)),

@@ -30,7 +30,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 /// How long anything that should happen may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(40);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(150);
 /// The identity of a test's replica, unless it has several.
 pub(crate) const ONE: &str = "one";
 /// The times of the single-shot protocol: long enough for another replica to take over while a create request

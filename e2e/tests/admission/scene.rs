@@ -17,7 +17,7 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 /// How long anything that should happen may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(150);
 
 /// Who judges the Jobs of a namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
