@@ -647,7 +647,10 @@ impl<'a> Life<'a, '_> {
                 }
             };
         };
-        match stopping_since.filter(|at| ending::may_be(stop, *at)) {
+        // Where creating is starting, what is stopping has not ended before we end it, whoever began and by
+        // whichever clock. Elsewhere somebody's earlier request ends it without us.
+        let ours = |at: &Timestamp| recorded.attempted().is_some() || ending::may_be(stop, *at);
+        match stopping_since.filter(ours) {
             Some(at) => self.report_or(self.draft().stop_delivered(at), self.pressed(recorded)),
             None => self.pressed(recorded),
         }

@@ -379,6 +379,8 @@ fn a_stop_is_stored_then_sent_then_recorded_as_delivered_and_pressed_until_the_e
     let done = |answer| seen(runs()).done(Done::Stopped(answer));
     let stopped_start = written(&recorded().cancelled(), &seen(State::Held), 15);
     let delivered = written(&stopping(), &seen(runs_until(31)), 32);
+    let single_shot_running = written(&recorded_single_shot(), &seen(runs()), 20);
+    let single_shot_stopping = written(&single_shot_running.cancelled(), &seen(runs()), 30);
     let outsiders = |state| {
         State::Waiting(Waiting {
             stopping_since: Some(at(15)),
@@ -406,6 +408,7 @@ fn a_stop_is_stored_then_sent_then_recorded_as_delivered_and_pressed_until_the_e
         ("no effect seen: pressed again", stopping(), seen(runs()), 36, "Act(Stop)"),
         ("the backend has recorded it", stopping(), seen(runs_until(31)), 32, "Report(delivered)"),
         ("somebody else's earlier one is not ours", stopping(), seen(runs_until(25)), 32, "Act(Stop)"),
+        ("but for a single shot, which only we end, by a clock that may be behind", single_shot_stopping, seen(runs_until(5)), 32, "Report(delivered)"),
         ("delivered, and pressed on", delivered.clone(), seen(runs_until(31)), 38, "Act(Stop)"),
         ("delivered once", delivered.clone(), seen(runs_until(33)).done(Done::Stopped(Answer::Done)), 38, "Wait(43)"),
         ("a stop before the start: it never starts", stopped_start.clone(), seen(State::Held), 16, "Act(Stop)"),

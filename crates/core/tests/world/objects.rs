@@ -212,7 +212,7 @@ fn forget_times(job: &mut Job) {
         forget(&mut status.finish_time);
     }
     if let Some(execution) = &mut status.execution {
-        // Only beside an end that shows when its process was stopped, and not by whom.
+        // Read only where somebody else can have asked for an end before us; a single shot is paused by us.
         if let (Some(_), Some(stop)) = (&execution.attempt, &mut execution.stop) {
             stop.requested_time = long_ago();
         }
