@@ -272,6 +272,8 @@ fn tale_of_condition(type_: &'static str, old: Option<&JobStatus>, new: &JobStat
         RESULT_UNKNOWN | DELETION_BLOCKED => !holds,
         FINISHED => new.result.as_ref().is_some_and(|r| r.outcome != Outcome::Failed),
         STARTED => holds || now.reason == conditions::PENDING,
+        // Held back because the Job itself says so.
+        ACCEPTED => holds || now.reason == "Suspended",
         _ => holds,
     };
     Some(Tale {
