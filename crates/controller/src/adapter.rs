@@ -167,7 +167,14 @@ pub async fn run_until<B: Backend>(
     let (storyteller, telling) =
         events::storyteller(client.clone(), name, &options.identity, metrics.clone());
     tasks.spawn(telling.map(|()| "the storyteller"));
-    let writer = StatusWriter::new(client.clone(), name, candidate.leadership(), metrics.clone());
+    let unknown = caches.unknown.clone();
+    let writer = StatusWriter::new(
+        client.clone(),
+        name,
+        candidate.leadership(),
+        unknown,
+        metrics.clone(),
+    );
     let mut second = Candidate::new(
         client.clone(),
         &options.namespace,

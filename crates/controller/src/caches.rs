@@ -78,7 +78,7 @@ pub struct Caches<P: Resource<DynamicType = ()> + 'static> {
     /// Namespaces: labels and annotations.
     pub namespaces: Store<PartialObjectMeta<Namespace>>,
     /// What of all these this version does not understand.
-    pub unknown: UnknownFields,
+    pub unknown: Arc<UnknownFields>,
 }
 
 /// The other ends of the caches.
@@ -112,7 +112,7 @@ impl<P: Resource<DynamicType = ()> + Clone + 'static> Caches<P> {
                 classes,
                 parameters,
                 namespaces,
-                unknown: UnknownFields::default(),
+                unknown: Arc::default(),
             },
             Writers {
                 jobs: w1,

@@ -10,6 +10,9 @@ const EXCERPT: usize = 300;
 /// The reason word of a missing right.
 const FORBIDDEN: &str = "Forbidden";
 
+/// The reason word of an answer that cannot be read.
+const UNDECODABLE: &str = "Undecodable";
+
 /// Why a write did not happen.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
@@ -44,6 +47,15 @@ impl WriteError {
                 excerpt: brief(other),
                 reason: reason(other),
             },
+        }
+    }
+
+    /// The answer to a write that happened cannot be read by this version.
+    pub fn undecodable(operation: &'static str) -> Self {
+        WriteError::Api {
+            operation,
+            excerpt: "the answer cannot be read by this version".to_owned(),
+            reason: UNDECODABLE,
         }
     }
 

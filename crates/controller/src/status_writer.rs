@@ -1,12 +1,13 @@
 //! Every write to the project's own objects, each fenced by what it was decided on.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
 use ayatori_core::job::{Job, JobStatus};
 use ayatori_core::ttl;
 use jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use kube::core::{ClusterResourceScope, NamespaceResourceScope};
+use kube::core::{ApiResource, ClusterResourceScope, DynamicObject, NamespaceResourceScope};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -15,6 +16,7 @@ use serde_json::{Map, Value, json};
 use crate::failure::WriteError;
 use crate::lease::Leadership;
 use crate::telemetry::Metrics;
+use crate::unknown_fields::{UnknownFields, understand};
 
 /// The one who writes. Every status write carries the resourceVersion it was decided on, changes only the
 /// fields that differ, so that fields of a newer version survive, and is validated strictly, so that an
@@ -24,6 +26,7 @@ pub struct StatusWriter {
     client: Client,
     params: PatchParams,
     leadership: Leadership,
+    unknown: Arc<UnknownFields>,
     metrics: Metrics,
 }
 
@@ -64,11 +67,18 @@ impl Located for Job {
 
 impl StatusWriter {
     /// A writer that writes as `manager` while it leads.
-    pub fn new(client: Client, manager: &str, leadership: Leadership, metrics: Metrics) -> Self {
+    pub fn new(
+        client: Client,
+        manager: &str,
+        leadership: Leadership,
+        unknown: Arc<UnknownFields>,
+        metrics: Metrics,
+    ) -> Self {
         Self {
             client,
             params: PatchParams::apply(manager).validation_strict(),
             leadership,
+            unknown,
             metrics,
         }
     }
@@ -167,7 +177,7 @@ impl StatusWriter {
         status: bool,
     ) -> Result<K, WriteError> {
         self.may_write()?;
-        let api = object.api(&self.client);
+        let api = untyped::<K>(&self.client, object.namespace().as_deref());
         let name = object.name_any();
         let patch = Patch::Merge(patch);
         let result = if status {
@@ -176,7 +186,19 @@ impl StatusWriter {
             api.patch(&name, &self.params, &patch).await
         };
         self.metrics.wrote(operation, result.as_ref().err());
-        result.map_err(|e| WriteError::of(operation, &e))
+        let stored = result.map_err(|e| WriteError::of(operation, &e))?;
+        let (stored, unknown): (K, _) = understand(stored).map_err(|_| WriteError::undecodable(operation))?;
+        self.unknown.note(stored.meta(), unknown);
+        Ok(stored)
+    }
+}
+
+/// The API of a kind, whose answers are read with all that this version does not know.
+fn untyped<K: Located>(client: &Client, namespace: Option<&str>) -> Api<DynamicObject> {
+    let resource = ApiResource::erase::<K>(&());
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
     }
 }
 

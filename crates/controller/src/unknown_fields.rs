@@ -15,36 +15,50 @@ use serde_json::{Value, json};
 
 /// The paths of unknown fields of all cached objects, by UID. Most objects have none, and no entry.
 ///
-/// What is noted may be older than the object a decision is made on only by our own writes, and those do not
-/// touch a spec.
+/// Unknown fields are a fact of one generation of an object, and not every look shows them: right after the
+/// definitions have changed, a watch that began before still leaves out what the old ones did not have. So what one
+/// look has shown stays noted for that generation, and our own writes, whose answers come by the new definitions,
+/// are looks too.
 #[derive(Debug, Default)]
 pub struct UnknownFields {
-    of: Mutex<HashMap<String, Vec<String>>>,
+    of: Mutex<HashMap<String, Seen>>,
+}
+
+#[derive(Debug)]
+struct Seen {
+    generation: Option<i64>,
+    fields: Vec<String>,
 }
 
 impl UnknownFields {
     /// Remembers what of an object is unknown now.
     pub(crate) fn note(&self, metadata: &ObjectMeta, fields: Vec<String>) {
         let uid = metadata.uid.clone().unwrap_or_default();
-        if fields.is_empty() {
-            self.locked().remove(&uid);
-        } else {
-            self.locked().insert(uid, fields);
+        let generation = metadata.generation;
+        let mut of = self.locked();
+        let known_before = of.get(&uid).is_some_and(|seen| seen.generation == generation);
+        match (fields.is_empty(), known_before) {
+            (true, true) => {}
+            (true, false) => drop(of.remove(&uid)),
+            (false, _) => drop(of.insert(uid, Seen { generation, fields })),
         }
     }
 
     /// Forgets an object.
     pub(crate) fn forget(&self, metadata: &ObjectMeta) {
-        self.note(metadata, vec![]);
+        self.locked().remove(metadata.uid.as_deref().unwrap_or_default());
     }
 
     /// The unknown fields of an object, as paths.
     pub fn of(&self, metadata: &ObjectMeta) -> Vec<String> {
         let uid = metadata.uid.as_deref().unwrap_or_default();
-        self.locked().get(uid).cloned().unwrap_or_default()
+        self.locked()
+            .get(uid)
+            .map(|seen| seen.fields.clone())
+            .unwrap_or_default()
     }
 
-    fn locked(&self) -> MutexGuard<'_, HashMap<String, Vec<String>>> {
+    fn locked(&self) -> MutexGuard<'_, HashMap<String, Seen>> {
         self.of.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -166,15 +180,18 @@ mod tests {
     #[test]
     fn what_is_unknown_of_an_object_is_remembered_until_it_changes_or_goes() {
         let unknown = UnknownFields::default();
-        let metadata = |uid: &str| ObjectMeta {
+        let metadata = |uid: &str, generation| ObjectMeta {
             uid: Some(uid.to_owned()),
+            generation: Some(generation),
             ..ObjectMeta::default()
         };
-        unknown.note(&metadata("a"), vec!["spec.x".to_owned()]);
-        unknown.note(&metadata("b"), vec!["spec.y".to_owned()]);
-        assert_eq!(unknown.of(&metadata("a")), ["spec.x"]);
-        unknown.note(&metadata("a"), vec![]);
-        unknown.forget(&metadata("b"));
-        assert!(unknown.of(&metadata("a")).is_empty() && unknown.of(&metadata("b")).is_empty());
+        unknown.note(&metadata("a", 1), vec!["spec.x".to_owned()]);
+        unknown.note(&metadata("b", 1), vec!["spec.y".to_owned()]);
+        // A watch from before a change of the definitions does not show it.
+        unknown.note(&metadata("a", 1), vec![]);
+        assert_eq!(unknown.of(&metadata("a", 1)), ["spec.x"]);
+        unknown.note(&metadata("a", 2), vec![]);
+        unknown.forget(&metadata("b", 1));
+        assert!(unknown.of(&metadata("a", 2)).is_empty() && unknown.of(&metadata("b", 1)).is_empty());
     }
 }
