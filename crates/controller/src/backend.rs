@@ -22,7 +22,7 @@ use kube::Resource;
 use kube::core::ClusterResourceScope;
 use kube::runtime::reflector::ObjectRef;
 
-use crate::status_writer::Located;
+use crate::status_writer::Writable;
 
 /// A backend of Job executions, with the parameters kind its classes refer to.
 pub trait Backend: Send + Sync + 'static {
@@ -111,7 +111,7 @@ pub trait Backend: Send + Sync + 'static {
 
 /// A cluster-scoped parameters kind.
 pub trait Parameters:
-    Located + Resource<Scope = ClusterResourceScope> + Default + Send + Sync + 'static
+    Writable + Resource<Scope = ClusterResourceScope> + Default + Send + Sync + 'static
 {
     /// Its status, if anything was written there.
     fn status(&self) -> Option<&ayatori_core::parameters::ParametersStatus>;

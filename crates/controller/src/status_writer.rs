@@ -7,7 +7,7 @@ use ayatori_core::job::{Job, JobStatus};
 use ayatori_core::ttl;
 use jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use kube::core::{ApiResource, ClusterResourceScope, DynamicObject, NamespaceResourceScope};
+use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -30,40 +30,10 @@ pub struct StatusWriter {
     metrics: Metrics,
 }
 
-/// An object kind whose API can be reached from one of its objects.
-pub trait Located: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize {
-    /// The API this object is stored behind.
-    fn api(&self, client: &Client) -> Api<Self>;
-}
+/// What can be written: anything that is read, printed and sent as a typed object.
+pub trait Writable: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize {}
 
-macro_rules! cluster_scoped {
-    ($($kind:ty),*) => {$(
-        impl Located for $kind {
-            fn api(&self, client: &Client) -> Api<Self> {
-                const fn is_cluster_scoped<K: Resource<Scope = ClusterResourceScope>>() {}
-                is_cluster_scoped::<Self>();
-                Api::all(client.clone())
-            }
-        }
-    )*};
-}
-
-cluster_scoped!(
-    ayatori_core::job_class::JobClass,
-    ayatori_core::parameters::KubernetesExecutionParameters,
-    ayatori_core::parameters::OpenSandboxExecutionParameters
-);
-
-impl Located for Job {
-    fn api(&self, client: &Client) -> Api<Self> {
-        const fn is_namespaced<K: Resource<Scope = NamespaceResourceScope>>() {}
-        is_namespaced::<Self>();
-        Api::namespaced(
-            client.clone(),
-            self.metadata.namespace.as_deref().unwrap_or_default(),
-        )
-    }
-}
+impl<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize> Writable for K {}
 
 impl StatusWriter {
     /// A writer that writes as `manager` while it leads.
@@ -101,7 +71,7 @@ impl StatusWriter {
     }
 
     /// Stores a status decided on `object`.
-    pub async fn report<K: Located, S: Serialize>(
+    pub async fn report<K: Writable, S: Serialize>(
         &self,
         object: &K,
         old: Option<&S>,
@@ -113,14 +83,14 @@ impl StatusWriter {
     }
 
     /// Puts a finalizer on `object`.
-    pub async fn protect<K: Located>(&self, object: &K, finalizer: &str) -> Result<K, WriteError> {
+    pub async fn protect<K: Writable>(&self, object: &K, finalizer: &str) -> Result<K, WriteError> {
         let mut finalizers = object.finalizers().to_vec();
         finalizers.push(finalizer.to_owned());
         self.finalizers(object, "protect", finalizers).await
     }
 
     /// Takes a finalizer off `object`, and nobody else's.
-    pub async fn unprotect<K: Located>(&self, object: &K, finalizer: &str) -> Result<K, WriteError> {
+    pub async fn unprotect<K: Writable>(&self, object: &K, finalizer: &str) -> Result<K, WriteError> {
         let finalizers = object
             .finalizers()
             .iter()
@@ -134,7 +104,7 @@ impl StatusWriter {
     pub async fn collect(&self, job: &Job) -> Result<(), WriteError> {
         const OPERATION: &str = "collect";
         self.may_write()?;
-        let api = job.api(&self.client);
+        let api = Api::<Job>::namespaced(self.client.clone(), &job.namespace().unwrap_or_default());
         let live = api
             .get(&job.name_any())
             .await
@@ -152,7 +122,7 @@ impl StatusWriter {
         result.map(|_| ()).map_err(|e| WriteError::of(OPERATION, &e))
     }
 
-    async fn finalizers<K: Located>(
+    async fn finalizers<K: Writable>(
         &self,
         object: &K,
         operation: &'static str,
@@ -169,7 +139,7 @@ impl StatusWriter {
         self.patch(object, operation, patch, false).await
     }
 
-    async fn patch<K: Located>(
+    async fn patch<K: Writable>(
         &self,
         object: &K,
         operation: &'static str,
@@ -194,7 +164,7 @@ impl StatusWriter {
 }
 
 /// The API of a kind, whose answers are read with all that this version does not know.
-fn untyped<K: Located>(client: &Client, namespace: Option<&str>) -> Api<DynamicObject> {
+fn untyped<K: Writable>(client: &Client, namespace: Option<&str>) -> Api<DynamicObject> {
     let resource = ApiResource::erase::<K>(&());
     match namespace {
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
