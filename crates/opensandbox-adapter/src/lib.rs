@@ -1,0 +1,6 @@
+//! Runs Ayatori Jobs in OpenSandbox sandboxes.
+
+pub mod client;
+pub mod environment;
+pub mod wire;
+pub mod wrapper;
