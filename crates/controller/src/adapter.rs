@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::backend::Backend;
 use crate::backoff::Backoff;
 use crate::caches::{self, Caches, Queue, Queues};
+use crate::desks::Desks;
 use crate::events;
 use crate::health::{self, Readiness};
 use crate::latest::Latest;
@@ -63,7 +64,7 @@ pub struct Options {
     #[arg(long)]
     pub logs_url_template: Option<String>,
 
-    /// How many Jobs are looked at at the same time.
+    /// How many Jobs of one class are looked at at the same time.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..))]
     pub workers: u16,
 }
@@ -74,7 +75,8 @@ impl Options {
         telemetry::init_logs(self.log_format, &self.log_level)
     }
 
-    fn settings(&self) -> Settings {
+    /// What decisions depend on, as these options say.
+    pub fn settings(&self) -> Settings {
         Settings {
             logs_url_template: self.logs_url_template.clone(),
             ..Settings::default()
@@ -83,10 +85,12 @@ impl Options {
 }
 
 /// Runs an adapter called `name` until it is told to stop, or an error. `make` is given the client to build
-/// the backend with. Logging is the caller's: see [`Options::init_logs`].
+/// the backend with. Logging is the caller's: see [`Options::init_logs`]; and so are the settings, which begin as
+/// [`Options::settings`].
 pub async fn run<B>(
     name: &'static str,
     options: Options,
+    settings: Settings,
     make: impl AsyncFnOnce(Client) -> anyhow::Result<B>,
 ) -> anyhow::Result<()>
 where
@@ -94,7 +98,6 @@ where
 {
     let client = crate::client::connect().await?;
     let backend = make(client.clone()).await?;
-    let settings = options.settings();
     run_until(name, options, settings, client, backend, asked_to_stop()).await
 }
 
@@ -206,6 +209,7 @@ pub async fn run_until<B: Backend>(
         });
     }
 
+    let desks = Arc::new(Desks::new(options.workers));
     let jobs = Arc::new(JobContext {
         backend: backend.clone(),
         client: client.clone(),
@@ -217,6 +221,7 @@ pub async fn run_until<B: Backend>(
         metrics: metrics.clone(),
         latest: Latest::default(),
         backoff: Backoff::default(),
+        desks: desks.clone(),
     });
     let classes = Arc::new(ClassContext {
         backend,
@@ -234,12 +239,13 @@ pub async fn run_until<B: Backend>(
     queues.classes.open();
     queues.parameters.open();
     caches.wake_all(&queues);
-    let few = 4;
+    // Jobs have desks, by class. Classes are few, and each is probed within a time limit.
+    let (unlimited, few) = (0, 4);
     let mut controllers = JoinSet::new();
     controllers.spawn(control(
         caches.jobs.clone(),
         job_queue,
-        options.workers,
+        unlimited,
         stop.clone(),
         move |o| reconcile_job::reconcile(o, jobs.clone()).boxed(),
     ));
@@ -247,7 +253,7 @@ pub async fn run_until<B: Backend>(
     controllers.spawn(control(
         caches.classes.clone(),
         class_queue,
-        few,
+        unlimited,
         stop.clone(),
         move |o| reconcile_class::reconcile(o, classes.clone()).boxed(),
     ));
@@ -270,6 +276,7 @@ pub async fn run_until<B: Backend>(
     }
     tracing::info!("stopping");
     stop.cancel();
+    desks.close();
     // Nothing new is begun, and what is under way is finished under the leases that are still renewed.
     let finishing = async { while controllers.join_next().await.is_some() {} };
     tokio::select! {

@@ -10,9 +10,14 @@
 //! - [`Backend::observe`] and [`Backend::survey`] may answer from a cache, but absence must be proven: where a
 //!   cache shows nothing, an answer that depends on it needs a live read.
 //! - Text from the backend is data from outside: cut, cleaned, free of secrets before it goes into a [`Why`].
+//!
+//! Parameters are handed over as they are now, of the object whose UID was recorded when the Job was accepted;
+//! `None` if that object is gone. A question or effect on a recorded execution comes only while
+//! [`Backend::identity`] of them is what was recorded with it, or where the backend is this cluster.
 
 use std::future::Future;
 
+use ayatori_core::admission::Admissible;
 use ayatori_core::execution::{Answer, ExecutionName, Prospect, Protocol, Remains, State, Submission, Why};
 use ayatori_core::job::{BackendIdentity, Job};
 use ayatori_core::job_class::JobClass;
@@ -28,6 +33,8 @@ use crate::status_writer::Writable;
 pub trait Backend: Send + Sync + 'static {
     /// The parameters kind this adapter owns.
     type Parameters: Parameters;
+    /// The right to send one create request. It is given back when dropped.
+    type Slot: Send + Sync;
 
     /// The controller name of this adapter's classes.
     fn controller_name(&self) -> &str;
@@ -48,16 +55,25 @@ pub trait Backend: Send + Sync + 'static {
         parameters: &Self::Parameters,
     ) -> impl Future<Output = Result<Why, Why>> + Send;
 
-    /// Whether the backend can honour everything the Job asks for, and everything the Job refers to exists.
-    /// The outer error says that this could not be found out at present.
+    /// Whether the backend can honour everything the Job asks for when executed like this, and everything the Job
+    /// refers to exists. The outer error says that this could not be found out at present.
     fn admit(
         &self,
         job: &Job,
+        admissible: &Admissible,
         parameters: &Self::Parameters,
     ) -> impl Future<Output = Result<Result<(), Why>, Why>> + Send;
 
     /// What exists for a Job of which nothing is recorded.
-    fn survey(&self, job: Accepted<'_>) -> impl Future<Output = Result<Prospect, Why>> + Send;
+    fn survey(
+        &self,
+        job: Accepted<'_>,
+        parameters: Option<&Self::Parameters>,
+    ) -> impl Future<Output = Result<Prospect, Why>> + Send;
+
+    /// The right to create an execution now, or `None` while as many are being created as may be. The Job is among
+    /// the [`Backend::changes`] when it is its turn.
+    fn reserve(&self, job: Accepted<'_>, parameters: &Self::Parameters) -> Option<Self::Slot>;
 
     /// Creates an execution that is held before its command ([`Protocol::Hold`] only).
     fn prepare(
@@ -74,25 +90,63 @@ pub trait Backend: Send + Sync + 'static {
     ) -> impl Future<Output = Submission> + Send;
 
     /// Deletes an execution that came up after its fence ([`Protocol::SingleShot`] only).
-    fn discard(&self, job: Attempted<'_>, name: &ExecutionName) -> impl Future<Output = Answer> + Send;
+    fn discard(
+        &self,
+        job: Attempted<'_>,
+        name: &ExecutionName,
+        parameters: Option<&Self::Parameters>,
+    ) -> impl Future<Output = Answer> + Send;
 
     /// Lets the recorded execution start its command, and no other.
-    fn start(&self, job: Recorded<'_>) -> impl Future<Output = Answer> + Send;
+    fn start(
+        &self,
+        job: Recorded<'_>,
+        parameters: Option<&Self::Parameters>,
+    ) -> impl Future<Output = Answer> + Send;
 
     /// What became of the recorded execution.
-    fn observe(&self, job: Recorded<'_>) -> impl Future<Output = State> + Send;
+    fn observe(
+        &self,
+        job: Recorded<'_>,
+        parameters: Option<&Self::Parameters>,
+    ) -> impl Future<Output = State> + Send;
+
+    /// Puts off the expiry of the recorded execution, where [`Running::renew_at`] asks for it.
+    ///
+    /// [`Running::renew_at`]: ayatori_core::execution::Running::renew_at
+    fn renew(
+        &self,
+        job: Recorded<'_>,
+        parameters: Option<&Self::Parameters>,
+    ) -> impl Future<Output = Answer> + Send;
 
     /// Ends the recorded execution's process; the reason is stored in the Job already.
-    fn stop(&self, job: Recorded<'_>) -> impl Future<Output = Answer> + Send;
+    fn stop(
+        &self,
+        job: Recorded<'_>,
+        parameters: Option<&Self::Parameters>,
+    ) -> impl Future<Output = Answer> + Send;
 
     /// Gives back what the ended execution holds. Nothing of it may be able to start afterwards.
-    fn release(&self, job: Closed<'_>) -> impl Future<Output = Answer> + Send;
+    fn release(
+        &self,
+        job: Closed<'_>,
+        parameters: Option<&Self::Parameters>,
+    ) -> impl Future<Output = Answer> + Send;
 
     /// What is left of a Job that is being deleted.
-    fn remains(&self, job: Departing<'_>) -> impl Future<Output = Result<Remains, Why>> + Send;
+    fn remains(
+        &self,
+        job: Departing<'_>,
+        parameters: Option<&Self::Parameters>,
+    ) -> impl Future<Output = Result<Remains, Why>> + Send;
 
     /// Deletes everything that is left.
-    fn remove(&self, job: Departing<'_>) -> impl Future<Output = Answer> + Send;
+    fn remove(
+        &self,
+        job: Departing<'_>,
+        parameters: Option<&Self::Parameters>,
+    ) -> impl Future<Output = Answer> + Send;
 
     /// Returns once questions can be answered from what the backend shows. A process leads only after that.
     fn ready(&self) -> impl Future<Output = ()> + Send {

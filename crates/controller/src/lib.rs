@@ -13,6 +13,7 @@ pub mod backend;
 pub mod backoff;
 pub mod caches;
 pub mod client;
+pub mod desks;
 pub mod events;
 pub mod failure;
 #[cfg(feature = "fault-injection")]

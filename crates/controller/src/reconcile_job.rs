@@ -24,6 +24,7 @@ use serde::de::DeserializeOwned;
 use crate::backend::Backend;
 use crate::backoff::Backoff;
 use crate::caches::Caches;
+use crate::desks::{Desk, Desks};
 use crate::events::Storyteller;
 use crate::failure::{WriteError, brief};
 use crate::latest::Latest;
@@ -33,7 +34,7 @@ use crate::telemetry::Metrics;
 
 /// More steps than any pass takes. A pass that needs more is broken, and must not spin.
 const STEPS: usize = 40;
-/// How long one pass may take in all.
+/// How long one pass may take in all, a create request apart, which has a limit of its own.
 const PASS: Duration = Duration::from_secs(120);
 /// How long to wait before deciding again on what turned out to be old, if no watch event comes first.
 const STALE: Duration = Duration::from_secs(1);
@@ -60,6 +61,8 @@ pub struct JobContext<B: Backend> {
     pub latest: Latest<Job>,
     /// Failures per Job.
     pub backoff: Backoff<ObjectRef<Job>>,
+    /// Who may work at the same time.
+    pub desks: Arc<Desks>,
 }
 
 /// The right to speak for objects that nobody owns: one process among all adapters has it.
@@ -76,13 +79,22 @@ pub async fn reconcile<B: Backend>(
     cached: Arc<Job>,
     context: Arc<JobContext<B>>,
 ) -> Result<Action, Infallible> {
-    let began = Instant::now();
+    let Some(desk) = context.desks.free(&cached).await else {
+        return Ok(Action::await_change());
+    };
+    // While it waited, much may have happened.
+    let current = context.caches.jobs.get(&ObjectRef::from_obj(&*cached));
+    let Some(current) = current else {
+        return Ok(Action::await_change());
+    };
+    // Not made before there is a place: a Job that waits costs next to nothing.
+    Ok(Box::pin(work(current, &context, desk)).await)
+}
+
+async fn work<B: Backend>(cached: Arc<Job>, context: &JobContext<B>, desk: Desk) -> Action {
     let key = ObjectRef::from_obj(&*cached);
-    let pass = tokio::time::timeout(PASS, pass(cached, &context))
-        .await
-        .unwrap_or(Err(WriteError::Timeout));
-    context.metrics.reconciled("job", began.elapsed());
-    let action = match pass {
+    let result = passes(cached, context, desk).await;
+    match result {
         Ok(Wait::Until(at)) => {
             context.backoff.succeeded(&key);
             at.map_or_else(Action::await_change, |at| Action::requeue(until(at)))
@@ -97,102 +109,53 @@ pub async fn reconcile<B: Backend>(
             tracing::warn!(%error, "a pass failed");
             Action::requeue(context.backoff.failed(&key))
         }
+    }
+}
+
+/// One pass, and another one after each create request. Whoever creates needs no desk meanwhile: a backend may
+/// take minutes, and the other Jobs of the class must not wait for that.
+async fn passes<B: Backend>(
+    cached: Arc<Job>,
+    context: &JobContext<B>,
+    desk: Desk,
+) -> Result<Wait, WriteError> {
+    let mut pass = Pass {
+        context,
+        facts: Facts::default(),
+        parameters: None,
+        slot: None,
     };
-    Ok(action)
+    let mut job = context.latest.freshest(cached);
+    let mut desk = Some(desk);
+    loop {
+        let began = Instant::now();
+        let outcome = tokio::time::timeout(PASS, pass.run(job))
+            .await
+            .unwrap_or(Err(WriteError::Timeout));
+        context.metrics.reconciled("job", began.elapsed());
+        job = match outcome? {
+            Outcome::Wait(wait) => return Ok(wait),
+            Outcome::Submit(attempted) => attempted,
+        };
+        drop(desk);
+        pass.submit(&job).await;
+        // Also without one: what was begun is finished.
+        desk = context.desks.free(&job).await;
+    }
+}
+
+/// What a pass came to.
+enum Outcome {
+    /// There is nothing to do now.
+    Wait(Wait),
+    /// The create request of this Job's attempt is to be sent.
+    Submit(Arc<Job>),
 }
 
 fn until(at: Timestamp) -> Duration {
     Duration::try_from(at.duration_since(Timestamp::now()))
         .unwrap_or_default()
         .max(Duration::from_millis(20))
-}
-
-async fn pass<B: Backend>(cached: Arc<Job>, context: &JobContext<B>) -> Result<Wait, WriteError> {
-    let mut job = context.latest.freshest(cached);
-    let mut pass = Pass {
-        context,
-        facts: Facts::default(),
-        parameters: None,
-    };
-    for _ in 0..STEPS {
-        let classes = context.caches.classes.state();
-        let Some(namespace) = context
-            .caches
-            .namespaces
-            .get(&ObjectRef::new(&job.namespace().unwrap_or_default()))
-        else {
-            return Err(WriteError::Stale);
-        };
-        let selection = ownership::select(&job, namespace.annotations(), classes.iter().map(|c| &**c));
-        let now = Timestamp::now();
-        let (step, writer) = match ownership::of_job(
-            &job,
-            context.backend.controller_name(),
-            &selection,
-            classes.iter().map(|c| &**c),
-        ) {
-            Ownership::Owned(owned) => {
-                pass.read_caches(&job, owned.class(), namespace.labels());
-                (
-                    lifecycle::decide(&owned, &pass.facts, &context.settings, now),
-                    &context.writer,
-                )
-            }
-            Ownership::Unowned(unowned) if context.deputy.leadership.holds() => {
-                (lifecycle::decide_unowned(&unowned, now), &context.deputy.writer)
-            }
-            Ownership::Unowned(_) | Ownership::Foreign => return Ok(Wait::Until(None)),
-        };
-        job = match step {
-            Step::Wait(wait) => return Ok(wait),
-            Step::Ask(question) => {
-                pass.answer(question).await;
-                continue;
-            }
-            Step::Act(effect) => {
-                writer.may_write()?;
-                pass.act(effect).await;
-                continue;
-            }
-            Step::Collect => {
-                writer.collect(&job).await?;
-                if let Some(at) = ttl::expiry(&job) {
-                    context
-                        .metrics
-                        .collected(Timestamp::now().duration_since(at).as_secs_f64());
-                }
-                return Ok(Wait::Until(None));
-            }
-            Step::Protect => match writer.protect(&*job, EXECUTION_FINALIZER).await {
-                Ok(stored) => context.wrote(&job, stored),
-                // Of a Job that is not accepted, the status can say so.
-                Err(error) if error.is_forbidden() && matches!(Stage::of(&job), Stage::Fresh) => {
-                    let message = format!("the adapter must not put its finalizer on the Job: {error}");
-                    pass.facts.admission = Some(Err(Why::new("BackendForbidden", message)));
-                    continue;
-                }
-                Err(error) => return Err(error),
-            },
-            Step::Unprotect => {
-                writer.unprotect(&*job, EXECUTION_FINALIZER).await?;
-                context.latest.forget(&job.uid().unwrap_or_default());
-                return Ok(Wait::Until(None));
-            }
-            Step::Report(status) => {
-                let stored = writer.report_job(&job, &status).await?;
-                pass.claim(&stored);
-                context.tell(&job, &stored);
-                context.wrote(&job, stored)
-            }
-        };
-    }
-    context.metrics.failed("job", "TooManySteps");
-    tracing::error!(
-        namespace = job.namespace(),
-        name = job.name_any(),
-        "a pass did not come to an end; this is a bug"
-    );
-    Ok(Wait::Backoff(None))
 }
 
 impl<B: Backend> JobContext<B> {
@@ -228,10 +191,99 @@ struct Pass<'a, B: Backend> {
     context: &'a JobContext<B>,
     facts: Facts,
     /// The parameters object as read live before the first create.
-    parameters: Option<B::Parameters>,
+    parameters: Option<Arc<B::Parameters>>,
+    /// The right to create.
+    slot: Option<B::Slot>,
 }
 
 impl<B: Backend> Pass<'_, B> {
+    async fn run(&mut self, mut job: Arc<Job>) -> Result<Outcome, WriteError> {
+        let context = self.context;
+        for _ in 0..STEPS {
+            let classes = context.caches.classes.state();
+            let Some(namespace) = context
+                .caches
+                .namespaces
+                .get(&ObjectRef::new(&job.namespace().unwrap_or_default()))
+            else {
+                return Err(WriteError::Stale);
+            };
+            let selection = ownership::select(&job, namespace.annotations(), classes.iter().map(|c| &**c));
+            let now = Timestamp::now();
+            let (step, writer) = match ownership::of_job(
+                &job,
+                context.backend.controller_name(),
+                &selection,
+                classes.iter().map(|c| &**c),
+            ) {
+                Ownership::Owned(owned) => {
+                    self.read_caches(&job, owned.class(), namespace.labels());
+                    (
+                        lifecycle::decide(&owned, &self.facts, &context.settings, now),
+                        &context.writer,
+                    )
+                }
+                Ownership::Unowned(unowned) if context.deputy.leadership.holds() => {
+                    (lifecycle::decide_unowned(&unowned, now), &context.deputy.writer)
+                }
+                Ownership::Unowned(_) | Ownership::Foreign => return Ok(Outcome::Wait(Wait::Until(None))),
+            };
+            job = match step {
+                Step::Wait(wait) => return Ok(Outcome::Wait(wait)),
+                Step::Ask(question) => {
+                    self.answer(question).await;
+                    continue;
+                }
+                Step::Act(Effect::Submit(_)) => {
+                    writer.may_write()?;
+                    return Ok(Outcome::Submit(job));
+                }
+                Step::Act(effect) => {
+                    writer.may_write()?;
+                    self.act(effect).await;
+                    continue;
+                }
+                Step::Collect => {
+                    writer.collect(&job).await?;
+                    if let Some(at) = ttl::expiry(&job) {
+                        context
+                            .metrics
+                            .collected(Timestamp::now().duration_since(at).as_secs_f64());
+                    }
+                    return Ok(Outcome::Wait(Wait::Until(None)));
+                }
+                Step::Protect => match writer.protect(&*job, EXECUTION_FINALIZER).await {
+                    Ok(stored) => context.wrote(&job, stored),
+                    // Of a Job that is not accepted, the status can say so.
+                    Err(error) if error.is_forbidden() && matches!(Stage::of(&job), Stage::Fresh) => {
+                        let message = format!("the adapter must not put its finalizer on the Job: {error}");
+                        self.facts.admission = Some(Err(Why::new("BackendForbidden", message)));
+                        continue;
+                    }
+                    Err(error) => return Err(error),
+                },
+                Step::Unprotect => {
+                    writer.unprotect(&*job, EXECUTION_FINALIZER).await?;
+                    context.latest.forget(&job.uid().unwrap_or_default());
+                    return Ok(Outcome::Wait(Wait::Until(None)));
+                }
+                Step::Report(status) => {
+                    let stored = writer.report_job(&job, &status).await?;
+                    self.claim(&stored);
+                    context.tell(&job, &stored);
+                    context.wrote(&job, stored)
+                }
+            };
+        }
+        context.metrics.failed("job", "TooManySteps");
+        tracing::error!(
+            namespace = job.namespace(),
+            name = job.name_any(),
+            "a pass did not come to an end; this is a bug"
+        );
+        Ok(Outcome::Wait(Wait::Backoff(None)))
+    }
+
     fn read_caches(
         &mut self,
         job: &Job,
@@ -240,6 +292,9 @@ impl<B: Backend> Pass<'_, B> {
     ) {
         self.facts.namespace_labels = labels.clone();
         self.facts.unknown_fields = self.context.caches.unknown.of(&job.metadata);
+        self.facts.backend = self
+            .recorded_parameters(job)
+            .map(|parameters| self.context.backend.identity(&parameters));
         self.facts.parameters_uid = class
             .and_then(|class| self.cached_parameters(class))
             .filter(|p| p.meta().deletion_timestamp.is_none())
@@ -247,6 +302,18 @@ impl<B: Backend> Pass<'_, B> {
         if self.facts.fresh_id.is_empty() {
             self.facts.fresh_id = fresh_id(job);
         }
+    }
+
+    /// The parameters that were recorded when the Job was accepted, as they are now, if that object still exists.
+    fn recorded_parameters(&self, job: &Job) -> Option<Arc<B::Parameters>> {
+        let recorded = &job.status.as_ref()?.resolved_job_class.as_ref()?.parameters_ref;
+        let cached = || {
+            let parameters = &self.context.caches.parameters;
+            parameters.get(&ObjectRef::new(&recorded.name))
+        };
+        // What was read live in this pass is newer than the cache.
+        let known = self.parameters.clone().or_else(cached)?;
+        (known.uid().as_ref() == Some(&recorded.uid)).then_some(known)
     }
 
     fn cached_parameters(&self, class: &JobClass) -> Option<Arc<B::Parameters>> {
@@ -275,12 +342,13 @@ impl<B: Backend> Pass<'_, B> {
 
     async fn answer(&mut self, question: Question<'_>) {
         let backend = &self.context.backend;
+        let recorded = |job: &Job| self.recorded_parameters(job);
         match question {
-            Question::Admission(job) => {
+            Question::Admission(job, admissible) => {
                 let class = job_class(job, &self.context.caches);
                 let parameters = class.as_deref().and_then(|class| self.cached_parameters(class));
                 self.facts.admission = Some(match parameters {
-                    Some(parameters) => backend.admit(job, &parameters).await,
+                    Some(parameters) => backend.admit(job, &admissible, &parameters).await,
                     None => Err(Why::new(
                         "JobClassNotAccepted",
                         "the parameters of the class are not to be seen",
@@ -289,11 +357,19 @@ impl<B: Backend> Pass<'_, B> {
             }
             Question::Live(accepted) => self.facts.live = Some(self.look_live(accepted).await),
             Question::Prospect(accepted) => {
+                let parameters = recorded(accepted.job());
                 let asked_at = Timestamp::now();
-                self.facts.prospect = Some((asked_at, backend.survey(accepted).await));
+                let prospect = backend.survey(accepted, parameters.as_deref()).await;
+                self.facts.prospect = Some((asked_at, prospect));
             }
-            Question::State(recorded) => self.facts.state = Some(backend.observe(recorded).await),
-            Question::Remains(departing) => self.facts.remains = Some(backend.remains(departing).await),
+            Question::State(job) => {
+                let parameters = recorded(job.job());
+                self.facts.state = Some(backend.observe(job, parameters.as_deref()).await);
+            }
+            Question::Remains(job) => {
+                let parameters = recorded(job.job());
+                self.facts.remains = Some(backend.remains(job, parameters.as_deref()).await);
+            }
         }
     }
 
@@ -321,11 +397,13 @@ impl<B: Backend> Pass<'_, B> {
                 &reference.uid,
             )));
         };
-        let live = Live::Matches(
-            self.context.backend.protocol(&parameters),
-            self.context.backend.identity(&parameters),
-        );
-        self.parameters = Some(parameters);
+        let backend = &self.context.backend;
+        let Some(slot) = backend.reserve(accepted, &parameters) else {
+            return Ok(Live::Busy);
+        };
+        let live = Live::Matches(backend.protocol(&parameters), backend.identity(&parameters));
+        self.slot = Some(slot);
+        self.parameters = Some(Arc::new(parameters));
         Ok(live)
     }
 
@@ -345,26 +423,38 @@ impl<B: Backend> Pass<'_, B> {
         })
     }
 
+    async fn submit(&mut self, job: &Job) {
+        if let Stage::Attempted(attempted) = Stage::of(job) {
+            self.act(Effect::Submit(attempted)).await;
+        }
+    }
+
     async fn act(&mut self, effect: Effect<'_>) {
         let backend = &self.context.backend;
-        let unread = || Answer::Stale;
+        let recorded = |job: &Job| self.recorded_parameters(job);
         let done = match effect {
-            Effect::Prepare(accepted) => Done::Prepared(match &self.parameters {
-                Some(parameters) => backend.prepare(accepted, parameters).await,
-                None => unread(),
+            Effect::Prepare(job) => Done::Prepared(match &self.parameters {
+                Some(parameters) => backend.prepare(job, parameters).await,
+                None => Answer::Stale,
             }),
-            Effect::Submit(attempted) => Done::Submitted(match &self.parameters {
-                Some(parameters) => backend.submit(attempted, parameters).await,
+            Effect::Submit(job) => Done::Submitted(match &self.parameters {
+                Some(parameters) => backend.submit(job, parameters).await,
                 None => Submission::Refused(Why::new(
                     "BackendUnavailable",
                     "the parameters were not read; nothing was sent",
                 )),
             }),
-            Effect::Start(recorded) => Done::Started(backend.start(recorded).await),
-            Effect::Stop(recorded) => Done::Stopped(backend.stop(recorded).await),
-            Effect::Discard(attempted, name) => Done::Discarded(backend.discard(attempted, &name).await),
-            Effect::Release(closed) => Done::Released(backend.release(closed).await),
-            Effect::Remove(departing) => Done::Removed(backend.remove(departing).await),
+            Effect::Start(job) => Done::Started(backend.start(job, recorded(job.job()).as_deref()).await),
+            Effect::Renew(job) => Done::Renewed(backend.renew(job, recorded(job.job()).as_deref()).await),
+            Effect::Stop(job) => Done::Stopped(backend.stop(job, recorded(job.job()).as_deref()).await),
+            Effect::Discard(job, name) => {
+                let parameters = recorded(job.accepted().job());
+                Done::Discarded(backend.discard(job, &name, parameters.as_deref()).await)
+            }
+            Effect::Release(job) => {
+                Done::Released(backend.release(job, recorded(job.job()).as_deref()).await)
+            }
+            Effect::Remove(job) => Done::Removed(backend.remove(job, recorded(job.job()).as_deref()).await),
         };
         if let Some(why) = trouble(&done) {
             self.context.metrics.failed("job", &why.reason);
@@ -374,6 +464,7 @@ impl<B: Backend> Pass<'_, B> {
                 "the backend did not do what it was told"
             );
         }
+        self.slot = None;
         // What was seen of the backend before the change is old now.
         self.facts.prospect = None;
         self.facts.state = None;
@@ -401,6 +492,7 @@ fn trouble(done: &Done) -> Option<&Why> {
         Done::Submitted(Submission::Created(_)) => None,
         Done::Prepared(answer)
         | Done::Started(answer)
+        | Done::Renewed(answer)
         | Done::Stopped(answer)
         | Done::Discarded(answer)
         | Done::Released(answer)

@@ -24,9 +24,6 @@ pub struct Windows {
     pub send: SignedDuration,
     /// How long after its attempt was stored the command may start.
     pub fence: SignedDuration,
-    /// How far the clocks of adapter and backend may differ, and how long a created execution may be missing
-    /// from the backend's list, together.
-    pub margin: SignedDuration,
 }
 
 /// An execution in the backend, by the names the backend gave it.
@@ -112,6 +109,8 @@ pub struct Running {
     pub node: Option<String>,
     /// Since when the backend has recorded a request to end it.
     pub stopping_since: Option<Timestamp>,
+    /// When its expiry should be put off, where the backend ends by itself what nobody looks after.
+    pub renew_at: Option<Timestamp>,
 }
 
 /// An end, as the backend measured it.

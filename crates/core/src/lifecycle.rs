@@ -19,7 +19,7 @@ use crate::ending;
 use crate::execution::{
     Answer, ExecutionName, Gone, Prospect, Protocol, Remains, State, Submission, Waiting, Why, Windows,
 };
-use crate::job::{Attempt, BackendIdentity, Correlation, Job, JobResult, JobStatus, StopReason};
+use crate::job::{Attempt, BackendIdentity, Correlation, Execution, Job, JobResult, JobStatus, StopReason};
 use crate::names::{JOB_CONTROLLER, JOB_UID_LABEL};
 use crate::ownership::{Orphanhood, Owned, Unowned};
 use crate::report::Draft;
@@ -65,6 +65,8 @@ pub struct Facts {
     pub unknown_fields: Vec<String>,
     /// UID of the chosen class's parameters object, if it exists and is not being deleted.
     pub parameters_uid: Option<String>,
+    /// Which server the parameters that were recorded with the Job's acceptance name now, if they still exist.
+    pub backend: Option<BackendIdentity>,
     /// Whether the backend and the Job's references allow its execution.
     pub admission: Option<Asked<Result<(), Why>>>,
     /// What the API server itself, not a cache, shows of the recorded class and parameters.
@@ -92,6 +94,8 @@ pub type Asked<T> = Result<T, Why>;
 pub enum Live {
     /// Both are there, with the recorded UIDs; this is how their backend starts a command.
     Matches(Protocol, BackendIdentity),
+    /// Both are there, and their backend takes no more create requests at present. It tells when it does.
+    Busy,
     /// The class is not ready now.
     NotReady(Why),
     /// One of them is gone for good: JobClassReplaced or ParametersReplaced.
@@ -107,6 +111,8 @@ pub enum Done {
     Submitted(Submission),
     /// [`Effect::Start`].
     Started(Answer),
+    /// [`Effect::Renew`].
+    Renewed(Answer),
     /// [`Effect::Stop`].
     Stopped(Answer),
     /// [`Effect::Discard`].
@@ -118,10 +124,10 @@ pub enum Done {
 }
 
 /// A question to the world. Its answer goes into [`Facts`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum Question<'a> {
-    /// `facts.admission`: does the backend, and do the Job's references, allow it?
-    Admission(&'a Job),
+    /// `facts.admission`: does the backend, and do the Job's references, allow it to be executed like this?
+    Admission(&'a Job, Admissible),
     /// `facts.live`: are the recorded class and parameters still those?
     Live(Accepted<'a>),
     /// `facts.prospect`: what exists for this Job? Asked while nothing is recorded, and (single shot) again when
@@ -143,6 +149,8 @@ pub enum Effect<'a> {
     Submit(Attempted<'a>),
     /// Let the recorded execution, and no other, start its command.
     Start(Recorded<'a>),
+    /// Put off the expiry of the recorded execution.
+    Renew(Recorded<'a>),
     /// End the recorded execution's process. The reason is stored already.
     Stop(Recorded<'a>),
     /// Delete a single-shot execution that has not come up by its fence: its command never starts any more.
@@ -160,6 +168,7 @@ impl Done {
             Done::Prepared(_) => "prepare",
             Done::Submitted(_) => "submit",
             Done::Started(_) => "start",
+            Done::Renewed(_) => "renew",
             Done::Stopped(_) => "stop",
             Done::Discarded(_) => "discard",
             Done::Released(_) => "release",
@@ -319,7 +328,7 @@ impl<'a> Life<'a, '_> {
         };
         let poll = self.until(Some(self.settings.reference_poll));
         match &self.facts.admission {
-            None => return Step::Ask(Question::Admission(job)),
+            None => return Step::Ask(Question::Admission(job, admissible)),
             Some(Err(why)) => return self.refuse(why.clone(), self.backoff()),
             Some(Ok(Err(why))) => return self.refuse(why.clone(), poll),
             Some(Ok(Ok(()))) => {}
@@ -403,6 +412,9 @@ impl<'a> Life<'a, '_> {
         match &self.facts.live {
             None => Step::Ask(Question::Live(accepted)),
             Some(Err(why)) => self.unscheduled(why.clone(), self.backoff()),
+            Some(Ok(Live::Busy)) => self.quiet(&busy(), accepted.at(), |why| {
+                self.unscheduled(why, self.until(None))
+            }),
             Some(Ok(Live::NotReady(why))) => self.unscheduled(why.clone(), self.until(None)),
             Some(Ok(Live::Replaced(why))) => self.finish(ending::refused(why.clone())),
             Some(Ok(Live::Matches(Protocol::Hold, _))) => Step::Act(Effect::Prepare(accepted)),
@@ -456,6 +468,9 @@ impl<'a> Life<'a, '_> {
                 }
             }
         }
+        if let Some(why) = self.elsewhere(Some(attempted.execution())) {
+            return self.unobservable(why, self.until(None));
+        }
         let settled = self.settled(attempt);
         let (asked_at, prospect) = match &self.facts.prospect {
             None => return Step::Ask(Question::Prospect(attempted.accepted())),
@@ -507,6 +522,9 @@ impl<'a> Life<'a, '_> {
     // ------------------------------------------------------------------------ recorded: the one execution
 
     fn recorded(&self, recorded: Recorded<'a>) -> Step<'a> {
+        if let Some(why) = self.elsewhere(Some(recorded.execution())) {
+            return self.out_of_reach(recorded, why);
+        }
         let state = match &self.facts.state {
             None => return Step::Ask(Question::State(recorded)),
             Some(state) => state,
@@ -543,11 +561,60 @@ impl<'a> Life<'a, '_> {
                     .observable()
                     .node(running.node.clone())
                     .started(running.started_at);
-                self.report_or(
-                    seen,
-                    self.stop_or(recorded, running.stopping_since, Step::Wait(self.until(None))),
-                )
+                let wait = self.renewed(recorded, running.renew_at, Step::Wait(self.until(None)));
+                self.report_or(seen, self.stop_or(recorded, running.stopping_since, wait))
             }
+        }
+    }
+
+    /// Why no answer that can be had now says anything of the execution: the parameters name another server than
+    /// the one it lives on, or are gone. Where the backend is this cluster there is no other.
+    fn elsewhere(&self, execution: Option<&Execution>) -> Option<Why> {
+        let recorded = execution?.backend.as_ref()?;
+        let same = recorded.endpoint_hash.is_empty() || self.facts.backend.as_ref() == Some(recorded);
+        (!same).then(|| {
+            let parameters = &recorded.parameters_uid;
+            Why::new(
+                "ParametersReplaced",
+                format!(
+                    "the execution lives on the server that the parameters object with UID {parameters} named when \
+                     it was started; that object now names another server, or is gone. What another server says \
+                     proves nothing: bring the endpoint back to learn the result"
+                ),
+            )
+        })
+    }
+
+    /// The execution lives on a server that nothing names any more. A wanted stop is stored, for when it is back.
+    fn out_of_reach(&self, recorded: Recorded<'a>, why: Why) -> Step<'a> {
+        let blocked = self.or_blocked(Step::Wait(self.until(None)), &why.message);
+        let draft = self.draft().unobservable(why);
+        let wanted = match recorded.stop() {
+            None => self.wanted_stop(recorded),
+            Some(_) => None,
+        };
+        let draft = match wanted {
+            Some(reason) => draft.stop_requested(reason),
+            None => draft,
+        };
+        self.report_or(draft, blocked)
+    }
+
+    fn wanted_stop(&self, recorded: Recorded<'a>) -> Option<StopReason> {
+        stop_wanted(self.job, Some(recorded.accepted().at()), self.now)
+            .or_else(|| is_deleting(self.job).then_some(StopReason::JobDeleted))
+    }
+
+    /// Puts off the expiry of an execution when it is time to, and otherwise no later than then looks again.
+    fn renewed(&self, recorded: Recorded<'a>, renew_at: Option<Timestamp>, otherwise: Step<'a>) -> Step<'a> {
+        match (renew_at, &self.facts.done, otherwise) {
+            (Some(at), Some(Done::Renewed(answer)), Step::Wait(_)) if at <= self.now => match answer {
+                Answer::Later(after) => Step::Wait(self.until(Some(*after))),
+                _ => Step::Wait(self.backoff()),
+            },
+            (Some(at), _, Step::Wait(_)) if at <= self.now => Step::Act(Effect::Renew(recorded)),
+            (Some(at), _, Step::Wait(wait)) => Step::Wait(wait.no_later_than(at)),
+            (_, _, otherwise) => otherwise,
         }
     }
 
@@ -638,9 +705,7 @@ impl<'a> Life<'a, '_> {
         otherwise: Step<'a>,
     ) -> Step<'a> {
         let Some(stop) = recorded.stop() else {
-            let wanted = stop_wanted(self.job, Some(recorded.accepted().at()), self.now)
-                .or_else(|| is_deleting(self.job).then_some(StopReason::JobDeleted));
-            return match (wanted, stopping_since) {
+            return match (self.wanted_stop(recorded), stopping_since) {
                 (Some(reason), None) => self.report(self.draft().stop_requested(reason), no_wait()),
                 (Some(_), Some(_)) | (None, _) => {
                     self.or_blocked(otherwise, "its process is being ended by somebody else")
@@ -700,24 +765,35 @@ impl<'a> Life<'a, '_> {
         if closed.released() {
             return self.until_expiry();
         }
+        if let Some(why) = self.elsewhere(closed.execution()) {
+            return self.not_given_back(&why);
+        }
         match &self.facts.done {
             Some(Done::Released(Answer::Done)) => self.report(self.draft().released(), no_wait()),
             Some(Done::Released(Answer::Later(after))) => Step::Wait(self.expiry_or(later(self.now, *after))),
             Some(Done::Released(Answer::Stale)) => Step::Wait(Wait::Backoff(ttl::expiry(self.job))),
             Some(Done::Released(Answer::Rejected(why) | Answer::Unavailable(why))) => {
-                let message = format!("what ended could not be given back: {}", why.message);
-                let blocked = Why::new(why.reason.clone(), message);
-                self.report(
-                    self.draft().deletion_blocked(blocked),
-                    Wait::Backoff(ttl::expiry(self.job)),
-                )
+                self.not_given_back(why)
             }
             _ => Step::Act(Effect::Release(closed)),
         }
     }
 
+    fn not_given_back(&self, why: &Why) -> Step<'a> {
+        let message = format!("what ended could not be given back: {}", why.message);
+        let blocked = Why::new(why.reason.clone(), message);
+        self.report(
+            self.draft().deletion_blocked(blocked),
+            Wait::Backoff(ttl::expiry(self.job)),
+        )
+    }
+
     /// Also without our finalizer: whoever took it off did not take what the Job has in the backend.
     fn depart(&self, departing: Departing<'a>) -> Step<'a> {
+        let held = departing.execution().filter(|e| e.release_time.is_none());
+        if let Some(why) = self.elsewhere(held) {
+            return self.or_blocked(Step::Wait(self.until(None)), &why.message);
+        }
         match &self.facts.remains {
             None => Step::Ask(Question::Remains(departing)),
             Some(Err(why)) => self.or_blocked(Step::Wait(Wait::Backoff(None)), &why.message),
@@ -865,6 +941,13 @@ fn unprotect<'a>(job: &Job) -> Step<'a> {
     } else {
         Step::Wait(no_wait())
     }
+}
+
+fn busy() -> Why {
+    Why::new(
+        conditions::PENDING,
+        "the backend creates as many executions as it may at a time; this one is next or soon",
+    )
 }
 
 fn suspended() -> Why {

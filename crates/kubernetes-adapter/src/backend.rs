@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ayatori_controller::backend::Backend;
+use ayatori_core::admission::Admissible;
 use ayatori_core::execution::{Answer, ExecutionName, Prospect, Protocol, Remains, State, Submission, Why};
 use ayatori_core::job::{BackendIdentity, Execution, Job};
 use ayatori_core::job_class::JobClass;
@@ -574,6 +575,7 @@ fn once<W, T: Send + 'static>(
 
 impl Backend for KubernetesBackend {
     type Parameters = KubernetesExecutionParameters;
+    type Slot = ();
 
     fn controller_name(&self) -> &'static str {
         KUBERNETES_CONTROLLER
@@ -608,12 +610,16 @@ impl Backend for KubernetesBackend {
         ))
     }
 
-    async fn admit(&self, job: &Job, _: &Self::Parameters) -> Result<Result<(), Why>, Why> {
+    async fn admit(&self, job: &Job, _: &Admissible, _: &Self::Parameters) -> Result<Result<(), Why>, Why> {
         self.references.check(job).await
     }
 
-    async fn survey(&self, job: Accepted<'_>) -> Result<Prospect, Why> {
+    async fn survey(&self, job: Accepted<'_>, _: Option<&Self::Parameters>) -> Result<Prospect, Why> {
         self.prospect(job).await
+    }
+
+    fn reserve(&self, _: Accepted<'_>, _: &Self::Parameters) -> Option<()> {
+        Some(())
     }
 
     async fn prepare(&self, job: Accepted<'_>, parameters: &Self::Parameters) -> Answer {
@@ -624,31 +630,36 @@ impl Backend for KubernetesBackend {
         Submission::Refused(single_shot_only())
     }
 
-    async fn discard(&self, _: Attempted<'_>, _: &ExecutionName) -> Answer {
+    async fn discard(&self, _: Attempted<'_>, _: &ExecutionName, _: Option<&Self::Parameters>) -> Answer {
         Answer::Rejected(single_shot_only())
     }
 
-    async fn start(&self, job: Recorded<'_>) -> Answer {
+    async fn start(&self, job: Recorded<'_>, _: Option<&Self::Parameters>) -> Answer {
         answer(self.open_gate(job).await)
     }
 
-    async fn observe(&self, job: Recorded<'_>) -> State {
+    async fn observe(&self, job: Recorded<'_>, _: Option<&Self::Parameters>) -> State {
         let unreachable = |why: Why| State::Unobservable(Why::new("BackendUnreachable", why.message));
         self.state(job).await.unwrap_or_else(unreachable)
     }
 
-    async fn stop(&self, job: Recorded<'_>) -> Answer {
+    async fn renew(&self, _: Recorded<'_>, _: Option<&Self::Parameters>) -> Answer {
+        // Batch Jobs do not expire.
+        Answer::Done
+    }
+
+    async fn stop(&self, job: Recorded<'_>, _: Option<&Self::Parameters>) -> Answer {
         answer(self.end(job).await)
     }
 
-    async fn release(&self, job: Closed<'_>) -> Answer {
+    async fn release(&self, job: Closed<'_>, _: Option<&Self::Parameters>) -> Answer {
         match self.caches.ready().await {
             Ok(()) => answer(self.give_back(job).await),
             Err(why) => Answer::Unavailable(why),
         }
     }
 
-    async fn remains(&self, job: Departing<'_>) -> Result<Remains, Why> {
+    async fn remains(&self, job: Departing<'_>, _: Option<&Self::Parameters>) -> Result<Remains, Why> {
         self.caches.ready().await?;
         let id = JobId::of(job.job());
         let held = self
@@ -662,7 +673,7 @@ impl Backend for KubernetesBackend {
         })
     }
 
-    async fn remove(&self, job: Departing<'_>) -> Answer {
+    async fn remove(&self, job: Departing<'_>, _: Option<&Self::Parameters>) -> Answer {
         let id = JobId::of(job.job());
         match self.held_or_live(&id, Names::of(job.execution())).await {
             Ok(held) => answer(self.clear(&held).await),

@@ -36,7 +36,7 @@ struct Arguments {
 fn main() -> anyhow::Result<()> {
     let Arguments { adapter, kubernetes } = Arguments::parse();
     adapter.init_logs()?;
-    adapter::block_on(adapter::run("kubernetes-adapter", adapter, async |client| {
-        Ok(backend::KubernetesBackend::new(&client, &kubernetes))
-    }))
+    let settings = adapter.settings();
+    let make = async |client| Ok(backend::KubernetesBackend::new(&client, &kubernetes));
+    adapter::block_on(adapter::run("kubernetes-adapter", adapter, settings, make))
 }

@@ -226,6 +226,7 @@ pub(crate) fn state(record: Record<'_>, batch: Option<&BatchJob>, pod: &Pod, nod
 
 fn running(pod: &Pod, started_at: Option<Timestamp>) -> State {
     State::Running(Running {
+        renew_at: None,
         started_at,
         node: pod.node.clone(),
         stopping_since: pod.deletion,

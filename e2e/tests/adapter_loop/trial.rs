@@ -38,7 +38,6 @@ pub(crate) const ONE: &str = "one";
 const WINDOWS: Windows = Windows {
     send: SignedDuration::from_secs(4),
     fence: SignedDuration::from_secs(6),
-    margin: SignedDuration::from_secs(1),
 };
 
 /// How a test's class starts commands.

@@ -5,6 +5,7 @@
 //! [`Backend::start`] may start exactly that execution; [`Closed`] proves that the result was stored, so
 //! [`Backend::release`] may destroy the evidence.
 
+use ayatori_core::admission::Admissible;
 use ayatori_core::conditions::PENDING;
 use ayatori_core::execution::{
     Answer, End, ExecutionName, Exit, Gone, Prospect, Protocol, Remains, Running, State, Stopper, Submission,
@@ -76,6 +77,7 @@ impl FakeBackend {
 
 impl Backend for FakeBackend {
     type Parameters = OpenSandboxExecutionParameters;
+    type Slot = ();
 
     fn controller_name(&self) -> &str {
         &self.controller
@@ -104,11 +106,11 @@ impl Backend for FakeBackend {
         Ok(Why::new("BackendReachable", "the server answers"))
     }
 
-    async fn admit(&self, _: &Job, _: &Self::Parameters) -> Result<Result<(), Why>, Why> {
+    async fn admit(&self, _: &Job, _: &Admissible, _: &Self::Parameters) -> Result<Result<(), Why>, Why> {
         Ok(Ok(()))
     }
 
-    async fn survey(&self, accepted: Accepted<'_>) -> Result<Prospect, Why> {
+    async fn survey(&self, accepted: Accepted<'_>, _: Option<&Self::Parameters>) -> Result<Prospect, Why> {
         let listed = self.death.around(self.server.list(&uid(accepted.job()))).await?;
         let Some(first) = listed.first() else {
             return Ok(Prospect::Absent);
@@ -122,6 +124,10 @@ impl Backend for FakeBackend {
             Life::Pending => Prospect::Pending(name, identity),
             _ => Prospect::Found(name, identity),
         })
+    }
+
+    fn reserve(&self, _: Accepted<'_>, _: &Self::Parameters) -> Option<()> {
+        Some(())
     }
 
     async fn prepare(&self, accepted: Accepted<'_>, _: &Self::Parameters) -> Answer {
@@ -147,12 +153,12 @@ impl Backend for FakeBackend {
         }
     }
 
-    async fn discard(&self, _: Attempted<'_>, name: &ExecutionName) -> Answer {
+    async fn discard(&self, _: Attempted<'_>, name: &ExecutionName, _: Option<&Self::Parameters>) -> Answer {
         let deleted = self.death.around(self.server.delete(&name.id)).await;
         deleted.map_or_else(Answer::Unavailable, |()| Answer::Done)
     }
 
-    async fn start(&self, recorded: Recorded<'_>) -> Answer {
+    async fn start(&self, recorded: Recorded<'_>, _: Option<&Self::Parameters>) -> Answer {
         match self.death.around(self.server.start(recorded.id())).await {
             Ok(true) => Answer::Done,
             Ok(false) => Answer::Stale,
@@ -160,12 +166,16 @@ impl Backend for FakeBackend {
         }
     }
 
-    async fn observe(&self, recorded: Recorded<'_>) -> State {
+    async fn observe(&self, recorded: Recorded<'_>, _: Option<&Self::Parameters>) -> State {
         let seen = self.death.around(self.look(recorded.id())).await;
         seen.unwrap_or_else(|why| State::Unobservable(Why::new("BackendUnreachable", why.message)))
     }
 
-    async fn stop(&self, recorded: Recorded<'_>) -> Answer {
+    async fn renew(&self, _: Recorded<'_>, _: Option<&Self::Parameters>) -> Answer {
+        Answer::Done
+    }
+
+    async fn stop(&self, recorded: Recorded<'_>, _: Option<&Self::Parameters>) -> Answer {
         let id = recorded.id();
         let stored = recorded.stop().is_some_and(|stop| stop.delivered_time.is_some());
         let stopping = async {
@@ -183,12 +193,12 @@ impl Backend for FakeBackend {
         }
     }
 
-    async fn release(&self, closed: Closed<'_>) -> Answer {
+    async fn release(&self, closed: Closed<'_>, _: Option<&Self::Parameters>) -> Answer {
         let deleted = self.death.around(self.delete_all(closed.job())).await;
         deleted.map_or_else(Answer::Unavailable, |()| Answer::Done)
     }
 
-    async fn remains(&self, departing: Departing<'_>) -> Result<Remains, Why> {
+    async fn remains(&self, departing: Departing<'_>, _: Option<&Self::Parameters>) -> Result<Remains, Why> {
         let looking = async {
             if !self.server.remembers().await? {
                 return Err(Why::new(
@@ -207,7 +217,7 @@ impl Backend for FakeBackend {
         })
     }
 
-    async fn remove(&self, departing: Departing<'_>) -> Answer {
+    async fn remove(&self, departing: Departing<'_>, _: Option<&Self::Parameters>) -> Answer {
         let deleted = self.death.around(self.delete_all(departing.job())).await;
         deleted.map_or_else(Answer::Unavailable, |()| Answer::Done)
     }
@@ -245,6 +255,7 @@ fn state(execution: &Execution) -> State {
             started_at: Some(since),
             node: None,
             stopping_since,
+            renew_at: None,
         }),
         Life::Ended { since, at, code } => {
             let out_of_memory = false;

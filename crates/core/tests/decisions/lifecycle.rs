@@ -1,7 +1,9 @@
 //! One step of a Job's life, from what was read.
 
 use ayatori_core::conditions::{self, ACCEPTED};
-use ayatori_core::execution::{Answer, End, Exit, Prospect, Remains, State, Stopper, Submission, Waiting};
+use ayatori_core::execution::{
+    Answer, End, Exit, Prospect, Remains, Running, State, Stopper, Submission, Waiting,
+};
 use ayatori_core::job::{Job, JobState};
 use ayatori_core::lifecycle::{self, Done, Facts, Live, Step};
 use ayatori_core::names::KUBERNETES_CONTROLLER;
@@ -289,6 +291,16 @@ fn protocol_a_prepares_records_and_starts_exactly_that_one() {
 }
 
 #[test]
+#[rustfmt::skip] // one row, one line
+fn a_backend_that_takes_no_more_requests_is_waited_for_quietly() {
+    let busy = || surveyed(Prospect::Absent).live(Ok(Live::Busy));
+    check(vec![
+        ("for a while", accepted(), busy(), 20, "Wait(60)"),
+        ("then said", accepted(), busy(), 60, "Report(!Scheduled/Pending)"),
+    ]);
+}
+
+#[test]
 fn a_class_that_is_not_ready_is_told_without_asking_its_backend_anything() {
     let away = with_condition(
         class("rootless"),
@@ -456,6 +468,48 @@ fn what_cannot_be_known_is_said_until_it_is_known_again_and_only_proof_ends_it()
         ("a stop is stored all the same", unknown().cancelled(), unreachable(), 40, "Report(stop CancelRequested)"),
         ("and sent: it may get through", unknown_stopping.clone(), unreachable(), 40, "Act(Stop)"),
         ("never a second start", unknown_waiting, unreachable(), 5000, "Backoff"),
+    ]);
+}
+
+#[test]
+#[rustfmt::skip] // one row, one line
+fn what_another_server_says_is_not_even_asked() {
+    let here = |job| on_server(job, "here");
+    let facts = || Facts::default().at_server("there");
+    let unknown = written(&here(running()), &facts(), 30);
+    let cancelled = written(&unknown.clone().cancelled(), &facts(), 40);
+    let left = || left(Ok(Remains::Nothing)).at_server("there");
+    check(vec![
+        ("its own server is asked", here(running()), Facts::default().at_server("here"), 30, "Ask(State)"),
+        ("another is not", here(running()), facts(), 30, "Report(ResultUnknown/ParametersReplaced)"),
+        ("nor without any parameters", here(running()), Facts::default(), 30, "Report(ResultUnknown/ParametersReplaced)"),
+        ("whatever it said", here(running()), seen(gone(true)).at_server("there"), 30, "Report(ResultUnknown/ParametersReplaced)"),
+        ("said once", unknown.clone(), facts(), 31, "Wait"),
+        ("a stop is stored", unknown.clone().cancelled(), facts(), 40, "Report(stop CancelRequested)"),
+        ("a deadline is one", here(running()).active_deadline(20), facts(), 40, "Report(ResultUnknown/ParametersReplaced, stop DeadlineExceeded)"),
+        ("but sent to nobody else", cancelled.clone(), facts(), 41, "Wait"),
+        ("it is back", unknown, Facts::default().at_server("here"), 50, "Ask(State)"),
+        ("and told of the stop", cancelled, seen(runs()).at_server("here"), 50, "Report(!ResultUnknown/Observed)"),
+        ("an attempt", here(attempted()), surveyed_at(800, Ok(Prospect::Absent)).at_server("there"), 800, "Report(ResultUnknown/ParametersReplaced)"),
+        ("what ended there is released there", here(succeeded()), facts(), 41, "Report(DeletionBlocked/ParametersReplaced)"),
+        ("and keeps its Job", here(succeeded()).deleted_at(50), left(), 80, "Report(DeletionBlocked/ExecutionRemains)"),
+        ("unless it was released", here(released()).deleted_at(50), left(), 80, "Unprotect"),
+        ("where the backend is this cluster there is no other", running(), facts(), 30, "Ask(State)"),
+    ]);
+}
+
+#[test]
+#[rustfmt::skip] // one row, one line
+fn the_expiry_of_what_runs_is_put_off_in_time() {
+    let runs = || seen(State::Running(Running { started_at: Some(at(20)), node: None, stopping_since: None, renew_at: Some(at(100)) }));
+    let done = |answer| runs().done(Done::Renewed(answer));
+    check(vec![
+        ("not yet", running(), runs(), 30, "Wait(100)"),
+        ("a deadline may come first", running().active_deadline(40), runs(), 30, "Wait(40)"),
+        ("now", running(), runs(), 100, "Act(Renew)"),
+        ("done, and not seen yet", running(), done(Answer::Done), 100, "Backoff"),
+        ("not done", running(), done(Answer::Unavailable(why("BackendUnreachable"))), 100, "Backoff"),
+        ("what is to be stopped needs no time", running().cancelled(), runs(), 100, "Report(stop CancelRequested)"),
     ]);
 }
 

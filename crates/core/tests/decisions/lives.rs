@@ -68,6 +68,32 @@ fn a_whole_life_with_a_held_execution() {
     assert_eq!((world.job, world.backend.starts), (None, 1));
 }
 
+#[test]
+fn what_would_expire_is_renewed_as_long_as_it_runs() {
+    plays(
+        single_shot(job()),
+        &[
+            STARTS,
+            |w| w.backend.renew_at = Some(w.now),
+            |w| w.now += 100,
+            EXITS_0,
+        ],
+        &[
+            "Protect",
+            "Report(Accepted)",
+            "Report(attempt)",
+            "Act(Submit)",
+            "Report(Scheduled)",
+            "Report(Started)",
+            "Act(Renew)",
+            "Act(Renew)",
+            "Report(Succeeded/Completed 0)",
+            "Act(Release)",
+            "Report(released)",
+        ],
+    );
+}
+
 /// One more pass, which does this.
 fn plays_on(mut world: World, expected: &[&str]) -> World {
     let before = world.log.len();

@@ -35,7 +35,6 @@ pub(crate) fn secs(seconds: i64) -> SignedDuration {
 pub(crate) const WINDOWS: Windows = Windows {
     send: SignedDuration::from_secs(10),
     fence: SignedDuration::from_secs(600),
-    margin: SignedDuration::from_secs(90),
 };
 
 pub(crate) fn why(reason: &str) -> Why {
@@ -299,6 +298,7 @@ pub(crate) trait More: Sized {
     fn live(self, live: Asked<Live>) -> Self;
     fn mine(self) -> Self;
     fn surveyed(self, asked: i64, prospect: Prospect) -> Self;
+    fn at_server(self, endpoint: &str) -> Self;
     fn hold(self) -> Self {
         self.live(Ok(Live::Matches(Protocol::Hold, identity())))
     }
@@ -316,6 +316,10 @@ impl More for Facts {
         self.live = Some(live);
         self
     }
+    fn at_server(mut self, endpoint: &str) -> Self {
+        self.backend = Some(server(endpoint));
+        self
+    }
     fn mine(mut self) -> Self {
         self.mine = Some("attempt-1".to_owned());
         self
@@ -331,6 +335,20 @@ pub(crate) fn identity() -> BackendIdentity {
         parameters_uid: "parameters-uid".to_owned(),
         endpoint_hash: String::new(),
     }
+}
+
+pub(crate) fn server(endpoint: &str) -> BackendIdentity {
+    BackendIdentity {
+        endpoint_hash: endpoint.to_owned(),
+        ..identity()
+    }
+}
+
+/// The Job, with its execution or attempt on this server.
+pub(crate) fn on_server(mut job: Job, endpoint: &str) -> Job {
+    let status = job.status.as_mut().unwrap();
+    status.execution.as_mut().unwrap().backend = Some(server(endpoint));
+    job
 }
 
 pub(crate) fn name() -> ExecutionName {
@@ -358,6 +376,7 @@ pub(crate) fn waits(reason: &str) -> State {
 
 pub(crate) fn runs() -> State {
     State::Running(Running {
+        renew_at: None,
         started_at: Some(at(19)),
         node: Some("node-1".to_owned()),
         stopping_since: None,
@@ -366,6 +385,7 @@ pub(crate) fn runs() -> State {
 
 pub(crate) fn runs_until(stopping_since: i64) -> State {
     State::Running(Running {
+        renew_at: None,
         started_at: Some(at(19)),
         node: Some("node-1".to_owned()),
         stopping_since: Some(at(stopping_since)),
@@ -426,7 +446,7 @@ pub(crate) fn told(job: &Job, step: &Step<'_>) -> String {
         Step::Ask(question) => format!(
             "Ask({})",
             match question {
-                Question::Admission(_) => "Admission",
+                Question::Admission(..) => "Admission",
                 Question::Live(_) => "Live",
                 Question::Prospect(_) => "Prospect",
                 Question::State(_) => "State",
@@ -442,6 +462,7 @@ pub(crate) fn told(job: &Job, step: &Step<'_>) -> String {
                 Effect::Prepare(_) => "Prepare",
                 Effect::Submit(_) => "Submit",
                 Effect::Start(_) => "Start",
+                Effect::Renew(_) => "Renew",
                 Effect::Stop(_) => "Stop",
                 Effect::Discard(..) => "Discard",
                 Effect::Release(_) => "Release",

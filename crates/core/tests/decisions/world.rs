@@ -236,7 +236,7 @@ impl World {
 
     fn answer(&mut self, facts: &mut Facts, question: Question<'_>) {
         match question {
-            Question::Admission(_) => facts.admission = Some(Ok(Ok(()))),
+            Question::Admission(..) => facts.admission = Some(Ok(Ok(()))),
             Question::Live(_) => facts.live = Some(Ok(Live::Matches(self.protocol, identity()))),
             Question::Prospect(_) => facts.prospect = Some((at(self.now), self.backend.survey())),
             Question::State(recorded) => facts.state = Some(self.backend.observe(recorded, self.now)),
@@ -258,6 +258,7 @@ impl World {
             Effect::Stop(recorded) => Done::Stopped(backend.reached(|b| b.stop(recorded, now))),
             Effect::Discard(_, name) => Done::Discarded(backend.reached(|b| b.discard(&name))),
             Effect::Release(_) => Done::Released(backend.reached(|b| b.clear())),
+            Effect::Renew(_) => Done::Renewed(backend.reached(|b| b.renew(now))),
             Effect::Remove(_) => Done::Removed(backend.reached(|b| b.clear())),
         }
     }
@@ -385,6 +386,8 @@ pub(crate) struct Backend {
     /// How often the command was started.
     pub(crate) starts: u32,
     pub(crate) unreachable: bool,
+    /// When the expiry of what runs is to be put off, by 100 seconds at a time.
+    pub(crate) renew_at: Option<i64>,
     /// What the next create request of the single-shot protocol comes to.
     pub(crate) next_submission: NextSubmission,
 }
@@ -498,6 +501,10 @@ impl Backend {
         e.life = Life::Gone;
     }
 
+    fn renew(&mut self, now: i64) {
+        self.renew_at = Some(now + 100);
+    }
+
     /// What release and removal come to. They are told only of what has ended.
     fn clear(&mut self) {
         assert!(!self.anything_runs(), "removed while it runs");
@@ -523,6 +530,7 @@ impl Backend {
         if self.unreachable {
             return State::Unobservable(why("BackendUnreachable"));
         }
+        let renew_at = self.renew_at.map(at);
         let e = self.named(recorded.id()).expect("what is recorded has existed");
         let stopping_since = e.stopped.as_ref().map(|(since, _)| at(*since));
         let gone = |proven| {
@@ -542,6 +550,7 @@ impl Backend {
                 stopping_since,
             }),
             Life::Running => State::Running(Running {
+                renew_at,
                 started_at: e.started_at.map(at),
                 node: Some("node-1".to_owned()),
                 stopping_since,

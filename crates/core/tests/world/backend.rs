@@ -228,6 +228,7 @@ impl Sight {
                 stopping_since,
             }),
             Life::Running | Life::Paused => State::Running(Running {
+                renew_at: None,
                 started_at: None,
                 node: None,
                 stopping_since,

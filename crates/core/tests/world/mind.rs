@@ -279,6 +279,11 @@ impl Mind {
         let unknown = || why("BackendUnreachable");
         let attempt = |number: u8| format!("attempt{number}");
         Facts {
+            // Answers of other servers are made unknown where they are given.
+            backend: job
+                .status
+                .as_ref()
+                .and_then(|s| s.execution.as_ref()?.backend.clone()),
             parameters_uid: (situation.class > 0).then(|| format!("parameters{}", situation.class)),
             admission: known.admitted.then_some(Ok(Ok(()))),
             live: known.live.map(|live| {
@@ -332,7 +337,6 @@ impl Mind {
             Kind::SingleShot => Protocol::SingleShot(Windows {
                 send: self.window,
                 fence: self.window,
-                margin: self.margin,
             }),
         }
     }
@@ -359,7 +363,7 @@ fn answer(reply: Reply) -> Answer {
 
 fn query(question: Question<'_>) -> Query {
     match question {
-        Question::Admission(_) => Query::Admission,
+        Question::Admission(..) => Query::Admission,
         Question::Live(_) => Query::Live,
         Question::Prospect(_) => Query::Prospect,
         Question::State(_) => Query::State,
@@ -373,6 +377,7 @@ fn deed(effect: &Effect<'_>) -> Deed {
         Effect::Submit(_) => Deed::Submit,
         Effect::Start(_) => Deed::Start,
         Effect::Stop(_) => Deed::Stop,
+        Effect::Renew(_) => unreachable!("nothing here expires"),
         Effect::Discard(..) => Deed::Discard,
         Effect::Release(_) => Deed::Release,
         Effect::Remove(_) => Deed::Remove,

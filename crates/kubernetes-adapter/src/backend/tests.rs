@@ -156,7 +156,7 @@ async fn a_start_takes_off_our_gate_alone_from_exactly_the_pod_that_was_read() {
     );
     let world = World::of(vec![batch_job("")], vec![pod], all_well);
     assert_eq!(
-        world.backend.start(recorded(&recorded_job(""))).await,
+        world.backend.start(recorded(&recorded_job("")), None).await,
         Answer::Done
     );
     let (_, resource, body) = world.requests().remove(0);
@@ -206,7 +206,7 @@ async fn an_answer_to_a_write_is_sorted_by_what_to_do_about_it() {
         (down, "unavailable: BackendUnavailable"),
     ] {
         let world = World::of(vec![batch_job("")], vec![held_pod("")], answer);
-        let answer = match world.backend.start(recorded(&recorded_job(""))).await {
+        let answer = match world.backend.start(recorded(&recorded_job("")), None).await {
             Answer::Stale => "stale".to_owned(),
             Answer::Rejected(why) => format!("rejected: {}", why.reason),
             Answer::Unavailable(why) => format!("unavailable: {}", why.reason),
@@ -272,13 +272,13 @@ async fn what_was_just_created_is_known_before_a_watch_shows_it() {
     let world = World::of(vec![], vec![], created);
     let job = fixture::job("");
     let accepted = fixture::accepted(&job);
-    assert_eq!(world.backend.survey(accepted).await, Ok(Prospect::Absent));
+    assert_eq!(world.backend.survey(accepted, None).await, Ok(Prospect::Absent));
     world
         .backend
         .prepare(accepted, &KubernetesExecutionParameters::default())
         .await;
     assert!(matches!(
-        world.backend.survey(accepted).await,
+        world.backend.survey(accepted, None).await,
         Ok(Prospect::Preparing(_))
     ));
 }
@@ -323,7 +323,7 @@ async fn a_stop_goes_through_the_batch_job_and_to_the_pod_when_that_is_slow() {
         ),
     ] {
         let world = World::of(jobs, vec![pod(runs)], all_well);
-        world.backend.stop(recorded(job)).await;
+        world.backend.stop(recorded(job), None).await;
         assert_eq!(world.writes(), expected, "{what}");
         for (method, resource, body) in world
             .requests()
@@ -344,7 +344,7 @@ async fn a_stop_goes_through_the_batch_job_and_to_the_pod_when_that_is_slow() {
 async fn a_release_is_one_write_in_the_ordinary_case() {
     let job = finished_job(Timestamp::now(), &names());
     let world = World::of(vec![batch_job("")], vec![pod(OVER)], all_well);
-    assert_eq!(world.backend.release(closed(&job)).await, Answer::Done);
+    assert_eq!(world.backend.release(closed(&job), None).await, Answer::Done);
     let requests = world.requests();
     assert_eq!(requests.len(), 1);
     assert_eq!(
@@ -429,7 +429,7 @@ async fn after_a_release_nothing_can_start() {
     ] {
         let job = finished_job(finished, &execution);
         let world = World::of(vec![batch_job(batch)], pods, all_well);
-        world.backend.release(closed(&job)).await;
+        world.backend.release(closed(&job), None).await;
         let mut writes = world.writes();
         writes.sort();
         assert_eq!(writes, expected, "{what}");
@@ -486,7 +486,7 @@ async fn what_remains_of_a_job_is_its_own_and_absence_is_proven_live() {
     ] {
         let world = World::of(jobs, pods, answer);
         let job = deleted_job();
-        let remains = world.backend.remains(departing(&job)).await.unwrap();
+        let remains = world.backend.remains(departing(&job), None).await.unwrap();
         assert_eq!(remains == Remains::Nothing, expected, "{what}: {remains:?}");
     }
 }
@@ -522,7 +522,7 @@ async fn a_removal_deletes_in_the_foreground_and_lets_go_of_what_is_over() {
     ] {
         let world = World::of(jobs, pods, all_well);
         let job = deleted_job();
-        world.backend.remove(departing(&job)).await;
+        world.backend.remove(departing(&job), None).await;
         let mut writes = world.writes();
         writes.sort();
         assert_eq!(writes, expected, "{what}");
@@ -604,7 +604,7 @@ async fn a_pod_that_a_cache_does_not_show_is_looked_for_live_whatever_its_labels
         (down, "unobservable"),
     ] {
         let world = World::of(vec![batch_job("")], vec![], answer);
-        let state = match world.backend.observe(recorded(&recorded_job(""))).await {
+        let state = match world.backend.observe(recorded(&recorded_job("")), None).await {
             State::Running(_) => "runs",
             // Its node may be dead and still shown as Ready.
             State::Gone(gone) if !gone.proven => "gone",
@@ -640,7 +640,7 @@ async fn a_release_does_not_believe_that_a_cache_shows_everything() {
     ] {
         let job = finished_job(Timestamp::now(), &execution);
         let world = World::of(vec![], vec![], answer);
-        let done = world.backend.release(closed(&job)).await;
+        let done = world.backend.release(closed(&job), None).await;
         let mut writes = world.writes();
         writes.sort();
         assert_eq!(writes, expected, "{what}");
