@@ -23,6 +23,7 @@ pub mod latest;
 pub mod lease;
 pub mod reconcile_class;
 pub mod reconcile_job;
+pub mod references;
 pub mod status_writer;
 pub mod telemetry;
 #[cfg(feature = "testing")]

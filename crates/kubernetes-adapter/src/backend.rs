@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use ayatori_controller::backend::Backend;
+use ayatori_controller::references::{References, SecretScope};
 use ayatori_core::admission::Admissible;
 use ayatori_core::execution::{Answer, ExecutionName, Prospect, Protocol, Remains, State, Submission, Why};
 use ayatori_core::job::{BackendIdentity, Execution, Job};
@@ -22,7 +23,6 @@ use kube::{Client, ResourceExt};
 use crate::manifest;
 use crate::name;
 use crate::observe::{self, NodeHealth, Record};
-use crate::references::{References, SecretScope};
 use crate::requests::{Failure, Requests};
 use crate::view::{BatchJob, Container, Phase, Pod};
 use crate::watch::{self, Caches, ClassWatch, Watches};

@@ -17,7 +17,6 @@ mod fixture;
 mod manifest;
 mod name;
 mod observe;
-mod references;
 mod requests;
 mod tidy;
 mod view;
