@@ -112,6 +112,11 @@ impl Blob {
         Ok(Blob::new(media_type, serde_json::to_vec(content)?))
     }
 
+    /// Its place in an archive.
+    fn path(&self) -> String {
+        format!("blobs/sha256/{}", self.digest)
+    }
+
     fn descriptor(&self) -> Value {
         json!({
             "mediaType": self.media_type,
@@ -182,16 +187,22 @@ impl Image {
         let mut content = Layer::default();
         content.file("oci-layout", 0o644, r#"{"imageLayoutVersion":"1.0.0"}"#);
         content.file("index.json", 0o644, serde_json::to_vec(&index)?);
+        content.file(
+            "manifest.json",
+            0o644,
+            serde_json::to_vec(&self.for_docker(names))?,
+        );
         for blob in [&self.manifest, &self.config, &self.layer] {
-            content.file(
-                &format!("blobs/sha256/{}", blob.digest),
-                0o644,
-                blob.content.clone(),
-            );
+            content.file(&blob.path(), 0o644, blob.content.clone());
         }
         let mut file = file;
         file.write_all(&content.tar()?)?;
         Ok(())
+    }
+
+    /// What `docker load` reads, which before Docker 25 knew no OCI layout.
+    fn for_docker(&self, names: &[String]) -> Value {
+        json!([{"Config": self.config.path(), "RepoTags": names, "Layers": [self.layer.path()]}])
     }
 
     fn named(&self, name: &str) -> Value {

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 #[derive(clap::Parser)]
 #[command(name = "cargo xtask", about = "The project's own commands", version)]
 pub(crate) enum Xtask {
-    /// The local cluster: a real Kubernetes on this machine, its state under target/cluster.
+    /// The local cluster: a real Kubernetes and a real OpenSandbox on this machine, its state under target/cluster.
     Cluster(cluster::Args),
     /// Build the adapters' images as OCI archives under target/images.
     Image(image::Args),

@@ -1,6 +1,6 @@
-//! The pinned programs (Kubernetes, etcd, Helm, cargo-deny): built once, kept by version.
+//! The pinned programs (Kubernetes, etcd, Helm, cargo-deny, OpenSandbox): built once, kept by version.
 //!
-//! Versions stand in the `go.mod` files under `e2e/cluster` alone. A program is built into a temporary
+//! Versions stand in the `go.mod` and `constraints.txt` files under `e2e/cluster` alone. A program is built into a temporary
 //! folder and renamed, so a crash never leaves half of one, and two builds at once end as one. They are
 //! kept in `${AYATORI_CACHE:-$HOME/.cache/ayatori}/<program>/<version>-<hash of what it is built from>`,
 //! outside the checkout: a second clone builds nothing.
@@ -27,6 +27,9 @@ pub(crate) enum Program {
     Kubectl,
     Helm,
     CargoDeny,
+    /// Its path is that of the Python that has it. No tool for people.
+    #[value(skip)]
+    OpensandboxServer,
 }
 
 /// Where a program comes from.
@@ -39,11 +42,13 @@ enum Source {
     },
     /// A crate's binary.
     Crate { version: &'static str },
+    /// A Python package in a virtual environment, with the versions of everything in it stated in a file.
+    Python { constraints: &'static str },
 }
 
 impl Program {
     /// What a local cluster needs.
-    pub(crate) const CLUSTER: [Program; 7] = [
+    pub(crate) const CLUSTER: [Program; 8] = [
         Program::Etcd,
         Program::KubeApiserver,
         Program::KubeControllerManager,
@@ -51,6 +56,7 @@ impl Program {
         Program::Kubectl,
         Program::Kubelet,
         Program::KubeProxy,
+        Program::OpensandboxServer,
     ];
 
     /// What a control plane without a node needs.
@@ -73,6 +79,7 @@ impl Program {
             Program::Kubectl => "kubectl",
             Program::Helm => "helm",
             Program::CargoDeny => "cargo-deny",
+            Program::OpensandboxServer => "opensandbox-server",
         }
     }
 
@@ -89,6 +96,9 @@ impl Program {
                 package: "helm.sh/helm/v4/cmd/helm".into(),
             },
             Program::CargoDeny => Source::Crate { version: "0.20.2" },
+            Program::OpensandboxServer => Source::Python {
+                constraints: "e2e/cluster/opensandbox/constraints.txt",
+            },
             Program::KubeApiserver
             | Program::KubeControllerManager
             | Program::KubeScheduler
@@ -105,7 +115,7 @@ impl Program {
     /// Without these a Kubernetes program reports v0.0.0, and Helm its branch.
     fn linker_flags(self, version: &str) -> String {
         let stamp = match self {
-            Program::Etcd | Program::CargoDeny => String::new(),
+            Program::Etcd | Program::CargoDeny | Program::OpensandboxServer => String::new(),
             Program::Helm => format!(" -X helm.sh/helm/v4/internal/version.version=v{version}"),
             Program::KubeApiserver
             | Program::KubeControllerManager
@@ -157,6 +167,9 @@ struct Build {
 impl Build {
     fn plan(program: Program) -> Result<Build> {
         let source = program.source();
+        let read = |path: PathBuf| {
+            std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+        };
         let (version, flags, key) = match &source {
             Source::Crate { version } => ((*version).to_owned(), String::new(), String::new()),
             Source::Go {
@@ -164,16 +177,22 @@ impl Build {
                 module,
                 package,
             } => {
-                let read = |name: &str| {
-                    let path = checkout::root().join(folder).join(name);
-                    std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
-                };
-                let (go_mod, go_sum) = (read("go.mod")?, read("go.sum")?);
+                let folder_path = checkout::root().join(folder);
+                let (go_mod, go_sum) = (
+                    read(folder_path.join("go.mod"))?,
+                    read(folder_path.join("go.sum"))?,
+                );
                 let version = required_version(&go_mod, module)
                     .with_context(|| format!("{folder}/go.mod does not require {module}"))?;
                 let flags = program.linker_flags(&version);
                 let key = format!("-{}", key(&[&go_mod, &go_sum, package, "\n", &flags, "\n"]));
                 (version, flags, key)
+            }
+            Source::Python { constraints } => {
+                let pinned = read(checkout::root().join(constraints))?;
+                let version = pinned_version(&pinned, program.name())
+                    .with_context(|| format!("{constraints} does not pin {}", program.name()))?;
+                (version, String::new(), format!("-{}", key(&[&pinned])))
             }
         };
         let kept = cache()?.join(program.name()).join(format!("{version}{key}"));
@@ -190,6 +209,8 @@ impl Build {
         match self.source {
             Source::Go { .. } => folder.join(self.program.name()),
             Source::Crate { .. } => folder.join("bin").join(self.program.name()),
+            // The scripts beside it name the folder they were installed into, which was another.
+            Source::Python { .. } => folder.join("bin/python3"),
         }
     }
 
@@ -203,6 +224,7 @@ impl Build {
         match &self.source {
             Source::Go { folder, package, .. } => self.go_build(folder, package, building.path())?,
             Source::Crate { version } => self.cargo_install(version, building.path())?,
+            Source::Python { constraints } => self.pip_install(constraints, building.path())?,
         }
         match std::fs::rename(building.path(), &self.kept) {
             Err(_) if self.binary_in(&self.kept).is_file() => Ok(()), // another build was first
@@ -253,26 +275,38 @@ impl Build {
         Ok(())
     }
 
+    fn pip_install(&self, constraints: &str, out: &Path) -> Result<()> {
+        let mut progress = Progress::start(self.title(), 0);
+        command::output(Command::new("python3").args(["-m", "venv"]).arg(out))
+            .context("Python 3.10 or newer with its venv module is needed")?;
+        let mut install = Command::new(out.join("bin/python3"));
+        install
+            .args(["-m", "pip", "install", "--no-input", "--progress-bar=off"])
+            .args(["--only-binary=:all:", "--constraint"])
+            .arg(checkout::root().join(constraints))
+            .arg(self.program.name());
+        watch(&mut install, &mut progress)?;
+        progress.finish();
+        Ok(())
+    }
+
     fn title(&self) -> String {
         format!("building {} {}", self.program.name(), self.version)
     }
 }
 
-/// Runs a build whose standard error has a line per step; shows its end when it fails.
+/// Runs a build that prints a line per step; shows its end when it fails.
 fn watch(build: &mut Command, progress: &mut Progress) -> Result<()> {
-    let mut child = build
+    let (lines, printed) = std::io::pipe()?;
+    build
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()?;
+        .stdout(printed.try_clone()?)
+        .stderr(printed);
+    let mut child = build.spawn()?;
+    // Our own ends of the pipe: it is read until the last one is closed.
+    build.stdout(Stdio::null()).stderr(Stdio::null());
     let mut said = Vec::new();
-    for line in child
-        .stderr
-        .take()
-        .map(BufReader::new)
-        .into_iter()
-        .flat_map(BufRead::lines)
-    {
+    for line in BufReader::new(lines).lines() {
         let line = line?;
         progress.step(line.trim());
         said.push(line);
@@ -299,6 +333,14 @@ fn required_version(go_mod: &str, module: &str) -> Option<String> {
         let mut words = line.trim().trim_start_matches("require ").split_whitespace();
         let version = (words.next() == Some(module)).then(|| words.next()).flatten()?;
         version.strip_prefix('v').map(str::to_owned)
+    })
+}
+
+/// The version at which a constraints file pins a package.
+fn pinned_version(constraints: &str, package: &str) -> Option<String> {
+    constraints.lines().find_map(|line| {
+        let (name, version) = line.split_once("==")?;
+        (name == package).then(|| version.to_owned())
     })
 }
 
@@ -330,6 +372,16 @@ mod tests {
             Some("1.4.3")
         );
         assert_eq!(required_version(go_mod, "k8s.io/api"), None);
+    }
+
+    #[test]
+    fn the_version_of_a_package_is_read_from_its_own_line() {
+        let constraints = "# pinned\nopensandbox==9\nopensandbox-server==1.1.1\n";
+        assert_eq!(
+            pinned_version(constraints, "opensandbox-server").as_deref(),
+            Some("1.1.1")
+        );
+        assert_eq!(pinned_version(constraints, "server"), None);
     }
 
     #[test]

@@ -12,10 +12,11 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 /// What is tested without a cluster.
-const PACKAGES: [&str; 4] = [
+const PACKAGES: [&str; 5] = [
     "ayatori-core",
     "ayatori-controller",
     "ayatori-kubernetes-adapter",
+    "ayatori-opensandbox-adapter",
     "xtask",
 ];
 

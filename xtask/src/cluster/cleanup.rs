@@ -1,17 +1,18 @@
 //! Leaving no trace: ends, unmounts and removes what a cluster of ours left, however it ended, and looks
 //! whether that worked.
 
-use super::{Cluster, iptables, node, process::Process};
+use super::{Cluster, iptables, node, opensandbox, process::Process};
 use crate::{command, wait};
 use anyhow::{Context, Result, bail};
 use rustix::mount::{UnmountFlags, unmount};
 use std::collections::BTreeSet;
+use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 /// The names under which a cluster's processes run.
-const PROGRAMS: [&str; 8] = [
+const PROGRAMS: [&str; 10] = [
     "etcd",
     "kube-apiserver",
     "kube-controller-manager",
@@ -20,7 +21,12 @@ const PROGRAMS: [&str; 8] = [
     "kube-proxy",
     "containerd",
     "containerd-shim-runc-v2",
+    "dockerd",
+    "docker-registry",
 ];
+
+/// Where dockerd's containerd keeps the bundles of sandboxes, below dockerd's run folder.
+const DOCKER_TASKS: &str = "containerd/daemon/io.containerd.runtime.v2.task/moby";
 
 /// How long what was told to go may take to be gone.
 const GONE: Duration = Duration::from_secs(15);
@@ -36,7 +42,7 @@ pub(crate) fn sweep(cluster: &Cluster) -> Result<()> {
     })?;
     if with_node {
         remove_shared_files(cluster);
-        unmount_all(&cluster.description.state)?;
+        unmount_all(cluster)?;
         remove_devices()?;
         remove_cgroups()?;
         iptables::clear()?;
@@ -52,6 +58,26 @@ pub(crate) fn sweep(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// Ends and removes what a dockerd that was killed leaves: sandboxes would go on unseen, and the next dockerd
+/// would wait for the containerd of the last one.
+pub(crate) fn end_sandboxes(cluster: &Cluster) -> Result<()> {
+    let run = cluster.docker_run();
+    wait::until("the end of the sandboxes", GONE, || {
+        let mut processes = strays(&[&run]);
+        processes.extend(processes_in(&node::sandbox_cgroups()?));
+        processes.iter().try_for_each(Process::kill)?;
+        Ok(processes.is_empty())
+    })?;
+    remove_shim_sockets(&run.join(DOCKER_TASKS));
+    unmount_all_under(&[&run, &cluster.state("docker")])?;
+    match std::fs::remove_dir_all(&run) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", run.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// What is still on the machine, in words.
 pub(crate) fn leftovers(cluster: &Cluster) -> Result<Vec<String>> {
     let mut left: Vec<String> = processes(cluster)?
@@ -59,7 +85,7 @@ pub(crate) fn leftovers(cluster: &Cluster) -> Result<Vec<String>> {
         .map(|process| format!("process {process}"))
         .collect();
     if cluster.description.mode.has_node() {
-        let mounts = mounts_under(&cluster.description.state)?;
+        let mounts = mounts(cluster)?;
         left.extend(mounts.iter().map(|path| format!("mount {}", path.display())));
         left.extend(devices().iter().map(|device| format!("network device {device}")));
         left.extend(cgroups()?.iter().map(|path| format!("cgroup {}", path.display())));
@@ -70,27 +96,29 @@ pub(crate) fn leftovers(cluster: &Cluster) -> Result<Vec<String>> {
 
 /// All processes of the cluster, and of its pods.
 fn processes(cluster: &Cluster) -> Result<Vec<Process>> {
-    let mut processes = strays(cluster);
+    let mut processes = strays(&[&cluster.description.state, &cluster.run]);
     if cluster.description.mode.has_node() {
-        processes.extend(pod_processes()?);
+        processes.extend(processes_in(&node::cgroups()?));
     }
     Ok(processes)
 }
 
-/// Processes of the cluster, whether recorded or not: one of its programs, with one of its folders on its
+/// Processes of the cluster, whether recorded or not: one of its programs, with one of these folders on its
 /// command line.
-fn strays(cluster: &Cluster) -> Vec<Process> {
-    let folders = [
-        cluster.description.state.display().to_string(),
-        cluster.run.display().to_string(),
-    ];
+fn strays(folders: &[&Path]) -> Vec<Process> {
+    let folders: Vec<String> = folders
+        .iter()
+        .map(|folder| folder.display().to_string())
+        .collect();
     let belongs = |command: &[String]| {
         let name = command
             .first()
             .map(Path::new)
             .and_then(Path::file_name)
             .unwrap_or_default();
-        PROGRAMS.iter().any(|program| name == *program)
+        let known = PROGRAMS.iter().any(|program| name == *program)
+            || command.iter().any(|word| word == opensandbox::APPLICATION);
+        known
             && command
                 .iter()
                 .any(|word| folders.iter().any(|folder| names_path(word, folder)))
@@ -110,19 +138,24 @@ fn names_path(argument: &str, folder: &str) -> bool {
     })
 }
 
-/// Everything that runs in a pod: it is in a cgroup below ours.
-fn pod_processes() -> Result<Vec<Process>> {
+/// Everything that runs in these cgroups and below, as pods and sandboxes do.
+fn processes_in(tops: &[PathBuf]) -> Vec<Process> {
     let mut pids = BTreeSet::new();
-    for cgroup in cgroups()? {
+    for cgroup in with_inner(tops) {
         // A cgroup that goes while we look has no processes.
         let listed = std::fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
         pids.extend(listed.lines().filter_map(|line| line.parse::<i32>().ok()));
     }
-    Ok(pids.into_iter().filter_map(Process::of).collect())
+    pids.into_iter().filter_map(Process::of).collect()
 }
 
 /// Our cgroups that exist, the inner ones first.
 fn cgroups() -> Result<Vec<PathBuf>> {
+    Ok(with_inner(&node::cgroups()?))
+}
+
+/// Those of these cgroups that exist and what is in them, the inner ones first.
+fn with_inner(tops: &[PathBuf]) -> Vec<PathBuf> {
     fn collect(folder: &Path, into: &mut Vec<PathBuf>) {
         let inner = std::fs::read_dir(folder).into_iter().flatten().flatten();
         for entry in inner.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
@@ -131,14 +164,14 @@ fn cgroups() -> Result<Vec<PathBuf>> {
         into.push(folder.to_path_buf());
     }
     let mut found = Vec::new();
-    for top in node::cgroups()?.iter().filter(|path| path.is_dir()) {
+    for top in tops.iter().filter(|path| path.is_dir()) {
         collect(top, &mut found);
     }
-    Ok(found)
+    found
 }
 
 fn remove_cgroups() -> Result<()> {
-    wait::until("removing the pods' cgroups", GONE, || {
+    wait::until("removing the cgroups of pods and sandboxes", GONE, || {
         for cgroup in cgroups()? {
             std::fs::remove_dir(cgroup).ok(); // busy until its last process is buried
         }
@@ -149,13 +182,11 @@ fn remove_cgroups() -> Result<()> {
 /// Folders that every containerd shares hold the sockets of its shims and the CNI library's notes of what it
 /// gave to a pod. The bundles tell which are ours.
 fn remove_shared_files(cluster: &Cluster) {
-    let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let pods = cluster.state("containerd/state/io.containerd.runtime.v2.task/k8s.io");
+    remove_shim_sockets(&pods);
+    remove_shim_sockets(&cluster.docker_run().join(DOCKER_TASKS));
     let notes: Vec<_> = entries(Path::new("/var/lib/cni/results")).collect();
-    for bundle in entries(&cluster.state("containerd/state/io.containerd.runtime.v2.task/k8s.io")) {
-        let address = std::fs::read_to_string(bundle.path().join("address")).unwrap_or_default();
-        if let Some(socket) = address.trim().strip_prefix("unix://") {
-            std::fs::remove_file(socket).ok();
-        }
+    for bundle in entries(&pods) {
         let pod = bundle.file_name().to_string_lossy().into_owned();
         for note in notes
             .iter()
@@ -166,17 +197,39 @@ fn remove_shared_files(cluster: &Cluster) {
     }
 }
 
-pub(crate) fn mounts_under(folder: &Path) -> Result<Vec<PathBuf>> {
+fn remove_shim_sockets(bundles: &Path) {
+    for bundle in entries(bundles) {
+        let address = std::fs::read_to_string(bundle.path().join("address")).unwrap_or_default();
+        if let Some(socket) = address.trim().strip_prefix("unix://") {
+            std::fs::remove_file(socket).ok();
+        }
+    }
+}
+
+fn entries(folder: &Path) -> impl Iterator<Item = DirEntry> + use<> {
+    std::fs::read_dir(folder).into_iter().flatten().flatten()
+}
+
+/// What is mounted in the folders of the cluster.
+pub(crate) fn mounts(cluster: &Cluster) -> Result<Vec<PathBuf>> {
+    mounts_under(&[&cluster.description.state, &cluster.run])
+}
+
+fn mounts_under(folders: &[&Path]) -> Result<Vec<PathBuf>> {
     let mounts = procfs::process::Process::myself()?.mountinfo()?;
     Ok(mounts
         .into_iter()
         .map(|mount| mount.mount_point)
-        .filter(|point| point.starts_with(folder))
+        .filter(|point| folders.iter().any(|folder| point.starts_with(folder)))
         .collect())
 }
 
-fn unmount_all(folder: &Path) -> Result<()> {
-    for point in mounts_under(folder)?.iter().rev() {
+fn unmount_all(cluster: &Cluster) -> Result<()> {
+    unmount_all_under(&[&cluster.description.state, &cluster.run])
+}
+
+fn unmount_all_under(folders: &[&Path]) -> Result<()> {
+    for point in mounts_under(folders)?.iter().rev() {
         unmount(point, UnmountFlags::DETACH)
             .with_context(|| format!("cannot unmount {}", point.display()))?;
     }

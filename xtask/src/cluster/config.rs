@@ -37,7 +37,7 @@ fn yaml(path: &Path, value: &Value) -> Result<()> {
     )
 }
 
-fn text(path: &Path, content: &str) -> Result<()> {
+pub(crate) fn text(path: &Path, content: &str) -> Result<()> {
     pki::private_file(path, content).with_context(|| format!("cannot write {}", path.display()))
 }
 

@@ -1,7 +1,7 @@
 //! A cluster that exists: where it lies, what it consists of, and what can be asked of it.
 
 use super::{
-    GRACE, cleanup, node,
+    cleanup, node,
     parts::{Part, log_tail},
     ports::Ports,
     process::Process,
@@ -80,6 +80,9 @@ pub(crate) struct Description {
     pub(crate) ports: Ports,
     /// The API server's path names version and build: another one means another cluster.
     pub(crate) apiserver: PathBuf,
+    /// Likewise the OpenSandbox server's, where there is one.
+    #[serde(default)]
+    pub(crate) opensandbox: Option<PathBuf>,
 }
 
 /// A cluster: its description and the folder it was found in.
@@ -144,6 +147,15 @@ impl Cluster {
         self.run.join("containerd.sock")
     }
 
+    /// What dockerd and its containerd keep only while they run, sockets too.
+    pub(crate) fn docker_run(&self) -> PathBuf {
+        self.run.join("docker")
+    }
+
+    pub(crate) fn docker_host(&self) -> String {
+        format!("unix://{}", self.run.join("docker.sock").display())
+    }
+
     pub(crate) fn server(&self) -> String {
         format!("https://127.0.0.1:{}", self.description.ports.apiserver)
     }
@@ -188,7 +200,15 @@ impl Cluster {
         if self.process(part)?.is_some() {
             return Ok(());
         }
-        let process = Process::spawn(&part.executable()?, &part.arguments(self), &self.log(part.name()))?;
+        if part == Part::Dockerd {
+            cleanup::end_sandboxes(self)?;
+        }
+        let process = Process::spawn(
+            &part.executable()?,
+            &part.arguments(self),
+            &part.environment(self),
+            &self.log(part.name()),
+        )?;
         write(&self.record(part), &process)
     }
 
@@ -198,7 +218,12 @@ impl Cluster {
         let Some(process) = self.process(part)? else {
             return Ok(());
         };
-        if kill { process.kill() } else { process.stop(GRACE) }.with_context(|| format!("cannot stop {part}"))
+        if kill {
+            process.kill()
+        } else {
+            process.stop(part.grace())
+        }
+        .with_context(|| format!("cannot stop {part}"))
     }
 
     fn check_has(&self, part: Part) -> Result<()> {
@@ -260,7 +285,7 @@ impl Cluster {
 
     /// Removes all state but the logs. Never while something is mounted there: that would reach through.
     pub(crate) fn wipe_state(&self) -> Result<()> {
-        if let Some(mount) = cleanup::mounts_under(&self.description.state)?.first() {
+        if let Some(mount) = cleanup::mounts(self)?.first() {
             bail!(
                 "{} is still mounted: `cargo xtask cluster down` as root removes it",
                 mount.display()

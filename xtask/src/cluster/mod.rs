@@ -1,4 +1,4 @@
-//! `cargo xtask cluster`: a real Kubernetes on this machine.
+//! `cargo xtask cluster`: a real Kubernetes on this machine, and beside it a real OpenSandbox.
 //!
 //! A cluster keeps its state in `target/cluster` of its checkout. A *full* one is a node too, and there can
 //! be only one node per machine, so who and where it is stands in a folder all checkouts know
@@ -7,9 +7,11 @@
 mod cleanup;
 mod config;
 mod description;
+mod docker;
 mod images;
 mod iptables;
 mod node;
+mod opensandbox;
 mod parts;
 mod pki;
 mod ports;
@@ -27,10 +29,6 @@ use description::other_on_this_machine;
 use parts::Part;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
-
-/// How long a part may take to end when asked. The API server would wait a minute for its watchers.
-const GRACE: Duration = Duration::from_secs(5);
 
 #[derive(clap::Args)]
 pub(crate) struct Args {

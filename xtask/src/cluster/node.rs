@@ -16,8 +16,10 @@ pub(crate) const POD_DEVICE: &str = "ayatori-pods";
 /// The addresses of pods and of services.
 pub(crate) const POD_NETWORK: &str = "10.244.0.0/16";
 pub(crate) const SERVICE_NETWORK: &str = "10.96.0.0/16";
-/// Every pod's processes are below this cgroup, so that they can be told from anybody else's.
+/// Every pod's and every sandbox's processes are below this cgroup, so that they can be told from anybody else's.
 pub(crate) const CGROUP: &str = "ayatori-cluster";
+/// The sandboxes' part of it.
+pub(crate) const SANDBOX_CGROUP: &str = "ayatori-cluster/sandboxes";
 
 /// Where Debian, and where everybody else, puts CNI plugins.
 const CNI_FOLDERS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
@@ -25,7 +27,7 @@ const CNI_FOLDERS: [&str; 2] = ["/usr/lib/cni", "/opt/cni/bin"];
 const SYSTEM_FOLDERS: [&str; 2] = ["/usr/sbin", "/sbin"];
 
 /// A program the node needs and the Debian package that has it.
-const REQUIRED: [(&str, &str); 7] = [
+const REQUIRED: [(&str, &str); 12] = [
     ("containerd", "containerd"),
     ("runc", "runc"),
     ("bridge", "containernetworking-plugins"),
@@ -33,6 +35,11 @@ const REQUIRED: [(&str, &str); 7] = [
     ("conntrack", "conntrack"),
     ("ip", "iproute2"),
     ("busybox", "busybox-static"),
+    ("dockerd", "docker.io"),
+    ("docker", "docker.io"),
+    ("docker-registry", "docker-registry"),
+    ("htpasswd", "apache2-utils"),
+    ("venv", "python3-venv"),
 ];
 
 /// The folder of the CNI plugins.
@@ -108,6 +115,8 @@ fn missing_packages() -> Vec<&'static str> {
     let present = |program: &str| match program {
         // iproute2 has a program of this name as well.
         "bridge" => cni_plugins().is_ok(),
+        // Not a program but modules, which Debian takes out of Python.
+        "venv" => command::output(Command::new("python3").args(["-c", "import ensurepip, venv"])).is_ok(),
         _ => command::exists(program, &folders),
     };
     REQUIRED
@@ -139,9 +148,18 @@ pub(crate) fn create_cgroups() -> Result<()> {
 
 /// Our cgroup in every hierarchy that is mounted here, whether it exists or not.
 pub(crate) fn cgroups() -> Result<Vec<PathBuf>> {
+    in_every_hierarchy(CGROUP)
+}
+
+/// The sandboxes' cgroup in every hierarchy, whether it exists or not.
+pub(crate) fn sandbox_cgroups() -> Result<Vec<PathBuf>> {
+    in_every_hierarchy(SANDBOX_CGROUP)
+}
+
+fn in_every_hierarchy(cgroup: &str) -> Result<Vec<PathBuf>> {
     let mounts = procfs::process::Process::myself()?.mountinfo()?;
     let hierarchies = mounts
         .into_iter()
         .filter(|mount| mount.fs_type == "cgroup" || mount.fs_type == "cgroup2");
-    Ok(hierarchies.map(|mount| mount.mount_point.join(CGROUP)).collect())
+    Ok(hierarchies.map(|mount| mount.mount_point.join(cgroup)).collect())
 }

@@ -1,11 +1,12 @@
 //! The parts of the cluster: how each is started, and how it says that it is well.
 
-use super::{Cluster, config, node};
+use super::{Cluster, config, docker, node, opensandbox};
 use crate::{command, programs, programs::Program};
 use anyhow::{Context, Result};
 use clap::ValueEnum;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// One process of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
@@ -17,18 +18,26 @@ pub(crate) enum Part {
     Containerd,
     Kubelet,
     Proxy,
+    /// Runs the sandboxes.
+    Dockerd,
+    /// Holds images that only a password opens.
+    Registry,
+    Opensandbox,
 }
 
 impl Part {
     /// In the order in which they are started.
-    pub(crate) const ALL: [Part; 7] = [
+    pub(crate) const ALL: [Part; 10] = [
         Part::Etcd,
         Part::Containerd,
+        Part::Dockerd,
+        Part::Registry,
         Part::Apiserver,
         Part::ControllerManager,
         Part::Scheduler,
         Part::Kubelet,
         Part::Proxy,
+        Part::Opensandbox,
     ];
 
     /// The name in commands and file names.
@@ -41,14 +50,22 @@ impl Part {
             Part::Containerd => "containerd",
             Part::Kubelet => "kubelet",
             Part::Proxy => "proxy",
+            Part::Dockerd => "dockerd",
+            Part::Registry => "registry",
+            Part::Opensandbox => "opensandbox",
         }
     }
 
-    /// Whether only a cluster with a node has it.
+    /// Whether only a cluster with a node has it: it runs something, or holds what is run.
     pub(crate) fn is_of_the_node(self) -> bool {
         match self {
             Part::Etcd | Part::Apiserver | Part::ControllerManager | Part::Scheduler => false,
-            Part::Containerd | Part::Kubelet | Part::Proxy => true,
+            Part::Containerd
+            | Part::Kubelet
+            | Part::Proxy
+            | Part::Dockerd
+            | Part::Registry
+            | Part::Opensandbox => true,
         }
     }
 
@@ -61,6 +78,9 @@ impl Part {
             Part::Containerd => Ok("containerd".into()),
             Part::Kubelet => programs::path(Program::Kubelet),
             Part::Proxy => programs::path(Program::KubeProxy),
+            Part::Dockerd => Ok("dockerd".into()),
+            Part::Registry => Ok("docker-registry".into()),
+            Part::Opensandbox => programs::path(Program::OpensandboxServer),
         }
     }
 
@@ -80,6 +100,49 @@ impl Part {
                 format!("--node-ip={}", node::ADDRESS),
             ],
             Part::Proxy => vec![format!("--config={}", cluster.conf("proxy.yaml").display())],
+            Part::Dockerd => vec![format!(
+                "--config-file={}",
+                cluster.conf("dockerd.json").display()
+            )],
+            Part::Registry => vec![
+                "serve".into(),
+                cluster.conf("registry.yaml").display().to_string(),
+            ],
+            Part::Opensandbox => opensandbox::arguments(cluster),
+        }
+    }
+
+    /// What is added to its environment.
+    pub(crate) fn environment(self, cluster: &Cluster) -> Vec<(&'static str, String)> {
+        match self {
+            Part::Opensandbox => opensandbox::environment(cluster),
+            Part::Etcd
+            | Part::Apiserver
+            | Part::ControllerManager
+            | Part::Scheduler
+            | Part::Containerd
+            | Part::Kubelet
+            | Part::Proxy
+            | Part::Dockerd
+            | Part::Registry => Vec::new(),
+        }
+    }
+
+    /// How long it may take to end when asked.
+    pub(crate) fn grace(self) -> Duration {
+        match self {
+            // It stops its sandboxes first, of which each may take ten seconds.
+            Part::Dockerd => Duration::from_secs(20),
+            // The API server would wait a minute for its watchers.
+            Part::Etcd
+            | Part::Apiserver
+            | Part::ControllerManager
+            | Part::Scheduler
+            | Part::Containerd
+            | Part::Kubelet
+            | Part::Proxy
+            | Part::Registry
+            | Part::Opensandbox => Duration::from_secs(5),
         }
     }
 
@@ -117,6 +180,19 @@ impl Part {
                 "/healthz",
                 &[],
             ),
+            Part::Dockerd => docker::run(cluster, &["version"]).map(drop),
+            Part::Registry => ask(
+                &format!("http://127.0.0.1:{}", ports.registry_health),
+                "/debug/health",
+                &[],
+            ),
+            Part::Opensandbox => {
+                let authority = cluster.pki("opensandbox-ca.crt");
+                let trust = format!("--certificate-authority={}", authority.display());
+                // Without any credential kubectl would ask a person for one.
+                let nobody = "--token=none";
+                ask(&opensandbox::endpoint(cluster), "/health", &[&trust, nobody])
+            }
         }
     }
 }
@@ -258,7 +334,14 @@ pub(crate) fn log_tail(log: &Path, lines: usize) -> String {
 
 /// Writes the configuration of every part.
 pub(crate) fn configure(cluster: &Cluster) -> Result<()> {
-    config::write(cluster).context("cannot write the configuration of the cluster")
+    config::write(cluster)
+        .and_then(|()| {
+            if cluster.description.mode.has_node() {
+                opensandbox::configure(cluster)?;
+            }
+            Ok(())
+        })
+        .context("cannot write the configuration of the cluster")
 }
 
 #[cfg(test)]

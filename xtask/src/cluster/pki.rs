@@ -80,29 +80,42 @@ const IDENTITIES: [Identity; 8] = [
     },
 ];
 
+/// The OpenSandbox server, which has an authority of its own: an adapter has to be told whom to trust.
+const OPENSANDBOX: Identity = Identity {
+    file: "opensandbox",
+    common_name: "opensandbox-server",
+    group: None,
+    addresses: &["127.0.0.1", "localhost", node::ADDRESS],
+};
+
 /// Writes `ca.crt`, a `.crt` and `.key` per identity, and the service account keys into `folder`.
 pub(crate) fn write(folder: &Path) -> Result<()> {
-    let ca = authority()?;
-    save(folder, "ca.crt", &ca.0)?;
+    let (authority, issuer) = authority("ayatori-local-cluster")?;
+    save(folder, "ca.crt", &authority)?;
     for identity in &IDENTITIES {
-        let key = KeyPair::generate()?;
-        let certificate = params(identity)?.signed_by(&key, &ca.1)?;
-        save(folder, &format!("{}.crt", identity.file), &certificate.pem())?;
-        save(folder, &format!("{}.key", identity.file), &key.serialize_pem())?;
+        issue(folder, identity, &issuer)?;
     }
+    let (authority, issuer) = self::authority("ayatori-local-opensandbox")?;
+    save(folder, "opensandbox-ca.crt", &authority)?;
+    issue(folder, &OPENSANDBOX, &issuer)?;
     let accounts = KeyPair::generate()?;
     save(folder, "service-accounts.key", &accounts.serialize_pem())?;
     save(folder, "service-accounts.pub", &accounts.public_key_pem())
 }
 
-/// The authority's certificate and its power to sign. Its key is kept nowhere.
-fn authority() -> Result<(String, Issuer<'static, KeyPair>)> {
+fn issue(folder: &Path, identity: &Identity, issuer: &Issuer<'static, KeyPair>) -> Result<()> {
+    let key = KeyPair::generate()?;
+    let certificate = params(identity)?.signed_by(&key, issuer)?;
+    save(folder, &format!("{}.crt", identity.file), &certificate.pem())?;
+    save(folder, &format!("{}.key", identity.file), &key.serialize_pem())
+}
+
+/// An authority's certificate and its power to sign. Its key is kept nowhere.
+fn authority(common_name: &str) -> Result<(String, Issuer<'static, KeyPair>)> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::default();
     valid_for_a_year(&mut params)?;
-    params
-        .distinguished_name
-        .push(DnType::CommonName, "ayatori-local-cluster");
+    params.distinguished_name.push(DnType::CommonName, common_name);
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
     let certificate = params.self_signed(&key)?.pem();
@@ -173,7 +186,7 @@ mod tests {
     fn every_identity_gets_a_certificate_and_a_key_nobody_else_can_read() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path()).unwrap();
-        for identity in &IDENTITIES {
+        for identity in IDENTITIES.iter().chain([&OPENSANDBOX]) {
             assert!(folder.path().join(format!("{}.crt", identity.file)).is_file());
             let key = folder.path().join(format!("{}.key", identity.file));
             assert_eq!(key.metadata().unwrap().permissions().mode() & 0o777, 0o600);

@@ -16,6 +16,13 @@ pub(crate) struct Ports {
     pub(crate) kubelet_health: u16,
     pub(crate) proxy_health: u16,
     pub(crate) proxy_metrics: u16,
+    // A cluster described by an earlier version of this program has none of these.
+    #[serde(default)]
+    pub(crate) opensandbox: u16,
+    #[serde(default)]
+    pub(crate) registry: u16,
+    #[serde(default)]
+    pub(crate) registry_health: u16,
 }
 
 impl Ports {
@@ -39,6 +46,9 @@ impl Ports {
             kubelet_health: choose(10248)?,
             proxy_health: choose(10256)?,
             proxy_metrics: choose(10249)?,
+            opensandbox: choose(8443)?,
+            registry: choose(5000)?,
+            registry_health: choose(5001)?,
         })
     }
 }

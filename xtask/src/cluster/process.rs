@@ -38,7 +38,12 @@ impl Process {
 
     /// Starts a program in a session of its own, so that neither a terminal's signals nor the end of
     /// this command reach it. Its output is appended to `log`.
-    pub(crate) fn spawn(program: &Path, args: &[String], log: &Path) -> Result<Process> {
+    pub(crate) fn spawn(
+        program: &Path,
+        args: &[String],
+        environment: &[(&str, String)],
+        log: &Path,
+    ) -> Result<Process> {
         let out = OpenOptions::new()
             .create(true)
             .append(true)
@@ -47,6 +52,7 @@ impl Process {
         let child = Command::new("setsid") // execs in place: the pid stays
             .arg(program)
             .args(args)
+            .envs(environment.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(out.try_clone()?)
             .stderr(out)
@@ -133,7 +139,7 @@ mod tests {
     use super::*;
 
     fn sleeper(folder: &Path) -> Process {
-        Process::spawn(Path::new("/bin/sleep"), &["600".into()], &folder.join("log")).unwrap()
+        Process::spawn(Path::new("/bin/sleep"), &["600".into()], &[], &folder.join("log")).unwrap()
     }
 
     #[test]

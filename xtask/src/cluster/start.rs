@@ -3,14 +3,14 @@
 use super::{
     cleanup,
     description::{Cluster, Description, Mode, other_on_this_machine},
-    images, node,
+    docker, images, node,
     parts::{self, Part},
     pki,
     ports::Ports,
 };
 use crate::{checkout, programs, programs::Program};
 use anyhow::{Context, Result, bail};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// A state folder whose path is longer leaves no room for the kubelet's sockets (107 bytes in all).
@@ -59,8 +59,18 @@ fn reusable(mode: Mode) -> Result<Option<Cluster>> {
         return Ok(None);
     };
     let serves = cluster.description.mode == mode || cluster.description.mode.has_node();
-    let current = cluster.description.apiserver == programs::path(Program::KubeApiserver)?;
+    let (apiserver, opensandbox) = pinned(cluster.description.mode)?;
+    let current =
+        cluster.description.apiserver == apiserver && cluster.description.opensandbox == opensandbox;
     Ok((serves && current && cluster.is_alive()).then_some(cluster))
+}
+
+/// The programs that make a cluster what it is.
+fn pinned(mode: Mode) -> Result<(PathBuf, Option<PathBuf>)> {
+    let opensandbox = mode
+        .has_node()
+        .then(|| programs::path(Program::OpensandboxServer));
+    Ok((programs::path(Program::KubeApiserver)?, opensandbox.transpose()?))
 }
 
 /// Starts what does not live and replaces what is not well.
@@ -80,6 +90,8 @@ fn repair(cluster: &Cluster) -> Result<()> {
     }
     if cluster.description.mode.has_node() {
         images::load_all(cluster)?;
+        images::load_into_docker(cluster)?;
+        docker::fill_registry(cluster)?;
     }
     cluster.await_usable()
 }
@@ -106,12 +118,14 @@ fn clear(mode: Mode) -> Result<()> {
 }
 
 fn fresh(mode: Mode) -> Result<()> {
+    let (apiserver, opensandbox) = pinned(mode)?;
     let cluster = Cluster {
         description: Description {
             state: checkout::cluster_state(),
             mode,
             ports: Ports::free()?,
-            apiserver: programs::path(Program::KubeApiserver)?,
+            apiserver,
+            opensandbox,
         },
         run: mode.run_folder(),
     };
@@ -127,6 +141,9 @@ fn fresh(mode: Mode) -> Result<()> {
     }
     pki::write(&cluster.pki(""))?;
     parts::configure(&cluster)?;
+    if mode.has_node() {
+        images::write_base(&cluster)?;
+    }
     start(&cluster)
 }
 
@@ -157,7 +174,42 @@ fn create_folders(cluster: &Cluster) -> Result<()> {
     create(&cluster.pki(""))
 }
 
+/// Starts both backends at once: they share nothing but the images, which are written.
 fn start(cluster: &Cluster) -> Result<()> {
+    std::thread::scope(|scope| {
+        let has_node = cluster.description.mode.has_node();
+        let opensandbox = has_node.then(|| scope.spawn(|| start_opensandbox(cluster)));
+        start_kubernetes(cluster)?;
+        match opensandbox.map(std::thread::ScopedJoinHandle::join) {
+            Some(Ok(started)) => started,
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+            None => Ok(()),
+        }
+    })
+}
+
+fn start_opensandbox(cluster: &Cluster) -> Result<()> {
+    let begin = Instant::now();
+    let await_health = |part: Part| {
+        cluster.await_health(part)?;
+        say_well(part, begin);
+        anyhow::Ok(())
+    };
+    cluster.start_part(Part::Dockerd)?;
+    cluster.start_part(Part::Registry)?;
+    await_health(Part::Dockerd)?;
+    cluster.start_part(Part::Opensandbox)?;
+    images::load_into_docker(cluster)?;
+    await_health(Part::Registry)?;
+    docker::fill_registry(cluster)?;
+    await_health(Part::Opensandbox)
+}
+
+fn say_well(part: Part, begin: Instant) {
+    eprintln!("{part:20} well after {:.1} s", begin.elapsed().as_secs_f64());
+}
+
+fn start_kubernetes(cluster: &Cluster) -> Result<()> {
     // Each line: what needs nothing but the lines before it.
     let order: [&[Part]; 3] = [
         &[Part::Etcd, Part::Containerd],
@@ -177,7 +229,7 @@ fn start(cluster: &Cluster) -> Result<()> {
         }
         for part in parts.iter().filter(has) {
             cluster.await_health(*part)?;
-            eprintln!("{part:20} well after {:.1} s", begin.elapsed().as_secs_f64());
+            say_well(*part, begin);
             if *part == Part::Containerd {
                 images::load_all(cluster)?;
             }
