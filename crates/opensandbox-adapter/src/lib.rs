@@ -2,5 +2,6 @@
 
 pub mod client;
 pub mod environment;
+pub mod image_auth;
 pub mod wire;
 pub mod wrapper;
