@@ -71,9 +71,9 @@ pub trait Backend: Send + Sync + 'static {
         parameters: Option<&Self::Parameters>,
     ) -> impl Future<Output = Result<Prospect, Why>> + Send;
 
-    /// The right to create an execution now, or `None` while as many are being created as may be. The Job is among
-    /// the [`Backend::changes`] when it is its turn.
-    fn reserve(&self, job: Accepted<'_>, parameters: &Self::Parameters) -> Option<Self::Slot>;
+    /// The right to create an execution now, or what there is to wait for: as many are being created as may be, or
+    /// the backend has asked to be left alone. The Job is among the [`Backend::changes`] when it is its turn.
+    fn reserve(&self, job: Accepted<'_>, parameters: &Self::Parameters) -> Result<Self::Slot, Why>;
 
     /// Creates an execution that is held before its command ([`Protocol::Hold`] only).
     fn prepare(

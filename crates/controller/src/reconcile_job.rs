@@ -398,8 +398,9 @@ impl<B: Backend> Pass<'_, B> {
             )));
         };
         let backend = &self.context.backend;
-        let Some(slot) = backend.reserve(accepted, &parameters) else {
-            return Ok(Live::Busy);
+        let slot = match backend.reserve(accepted, &parameters) {
+            Ok(slot) => slot,
+            Err(why) => return Ok(Live::Busy(why)),
         };
         let live = Live::Matches(backend.protocol(&parameters), backend.identity(&parameters));
         self.slot = Some(slot);

@@ -197,6 +197,16 @@ impl References {
         Ok(Ok(found))
     }
 
+    /// The value of one key of a Secret, which no Job refers to.
+    pub async fn secret_key(&self, namespace: &str, name: &str, key: &str) -> Answer<SecretSlice<u8>> {
+        let found = match self.secret(namespace, name).await {
+            Ok(Some(secret)) => secret.into_data().remove(key),
+            Ok(None) => return Ok(Err(Kind::Secret.missing(namespace, name))),
+            Err(trouble) => return trouble.into(),
+        };
+        Ok(found.ok_or_else(|| Kind::Secret.key_missing(namespace, name, key)))
+    }
+
     async fn look_up(&self, namespace: &str, reference: &Reference<'_>) -> Result<(), Trouble> {
         let Reference { kind, name, keys } = reference;
         self.allows(*kind, namespace, name)?;

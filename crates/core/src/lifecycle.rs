@@ -94,8 +94,9 @@ pub type Asked<T> = Result<T, Why>;
 pub enum Live {
     /// Both are there, with the recorded UIDs; this is how their backend starts a command.
     Matches(Protocol, BackendIdentity),
-    /// Both are there, and their backend takes no more create requests at present. It tells when it does.
-    Busy,
+    /// Both are there, and their backend takes no more create requests at present. It tells when it does; ordinary
+    /// progress has the reason [`PENDING`](conditions::PENDING).
+    Busy(Why),
     /// The class is not ready now.
     NotReady(Why),
     /// One of them is gone for good: JobClassReplaced or ParametersReplaced.
@@ -412,9 +413,9 @@ impl<'a> Life<'a, '_> {
         match &self.facts.live {
             None => Step::Ask(Question::Live(accepted)),
             Some(Err(why)) => self.unscheduled(why.clone(), self.backoff()),
-            Some(Ok(Live::Busy)) => self.quiet(&busy(), accepted.at(), |why| {
-                self.unscheduled(why, self.until(None))
-            }),
+            Some(Ok(Live::Busy(why))) => {
+                self.quiet(why, accepted.at(), |why| self.unscheduled(why, self.until(None)))
+            }
             Some(Ok(Live::NotReady(why))) => self.unscheduled(why.clone(), self.until(None)),
             Some(Ok(Live::Replaced(why))) => self.finish(ending::refused(why.clone())),
             Some(Ok(Live::Matches(Protocol::Hold, _))) => Step::Act(Effect::Prepare(accepted)),
@@ -941,13 +942,6 @@ fn unprotect<'a>(job: &Job) -> Step<'a> {
     } else {
         Step::Wait(no_wait())
     }
-}
-
-fn busy() -> Why {
-    Why::new(
-        conditions::PENDING,
-        "the backend creates as many executions as it may at a time; this one is next or soon",
-    )
 }
 
 fn suspended() -> Why {

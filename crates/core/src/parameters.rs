@@ -178,7 +178,7 @@ pub struct OpenSandboxExecutionParametersSpec {
 }
 
 /// One key of a Secret, in a namespace the adapter may read.
-#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretKeyReference {
     /// Namespace of the Secret.

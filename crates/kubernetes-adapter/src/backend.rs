@@ -618,8 +618,8 @@ impl Backend for KubernetesBackend {
         self.prospect(job).await
     }
 
-    fn reserve(&self, _: Accepted<'_>, _: &Self::Parameters) -> Option<()> {
-        Some(())
+    fn reserve(&self, _: Accepted<'_>, _: &Self::Parameters) -> Result<(), Why> {
+        Ok(())
     }
 
     async fn prepare(&self, job: Accepted<'_>, parameters: &Self::Parameters) -> Answer {

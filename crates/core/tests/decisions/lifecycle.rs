@@ -292,11 +292,13 @@ fn protocol_a_prepares_records_and_starts_exactly_that_one() {
 
 #[test]
 #[rustfmt::skip] // one row, one line
-fn a_backend_that_takes_no_more_requests_is_waited_for_quietly() {
-    let busy = || surveyed(Prospect::Absent).live(Ok(Live::Busy));
+fn a_backend_that_takes_no_more_requests_is_waited_for() {
+    let busy = || surveyed(Prospect::Absent).live(Ok(Live::Busy(why("Pending"))));
+    let full = || surveyed(Prospect::Absent).live(Ok(Live::Busy(why("BackendAtCapacity"))));
     check(vec![
         ("for a while", accepted(), busy(), 20, "Wait(60)"),
         ("then said", accepted(), busy(), 60, "Report(!Scheduled/Pending)"),
+        ("one that is full by its own word: said at once", accepted(), full(), 20, "Report(!Scheduled/BackendAtCapacity)"),
     ]);
 }
 
