@@ -90,7 +90,11 @@ impl Environment {
         }
         let words = job.spec.command.iter().chain(&job.spec.args).enumerate();
         let command = words
-            .map(|(index, word)| builder.expand(word, || format!("word {} of command and args", index + 1)))
+            .map(|(index, word)| {
+                builder.expand(word, || {
+                    format!("word {} of command and args", index.saturating_add(1))
+                })
+            })
             .collect::<Result<_, _>>()?;
         builder.finish(command)
     }
@@ -204,7 +208,7 @@ impl Builder<'_> {
         }
         // Allocated once, at its full length.
         let whole = SecretString::from(pieces.concat());
-        self.expanded += length;
+        self.expanded = self.expanded.saturating_add(length);
         if self.expanded > MOST {
             return Err(too_much());
         }
@@ -212,7 +216,10 @@ impl Builder<'_> {
     }
 
     fn finish(self, command: Vec<SecretString>) -> Result<Environment, Why> {
-        let mut total: usize = command.iter().map(|word| word.expose_secret().len() + 1).sum();
+        let mut total: usize = command
+            .iter()
+            .map(|word| word.expose_secret().len().saturating_add(1))
+            .sum();
         let mut variables = Vec::with_capacity(self.variables.len());
         for (name, value) in self.variables {
             if is_reserved(&name) {
@@ -220,11 +227,14 @@ impl Builder<'_> {
             }
             let value = value?;
             // With `=` and NUL.
-            let length = name.len() + value.expose_secret().len() + 2;
+            let length = name
+                .len()
+                .saturating_add(value.expose_secret().len())
+                .saturating_add(2);
             if length > LONGEST {
                 return Err(too_long(&variable_word(&name)));
             }
-            total += length;
+            total = total.saturating_add(length);
             variables.push((name, value));
         }
         if total > MOST {

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::iter;
 
+use crate::wire::ImageAuth;
 use ayatori_controller::references::PullSecret;
 use ayatori_core::execution::Why;
 use base64::Engine;
@@ -27,15 +28,6 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
-
-/// A user of a registry.
-#[derive(Debug)]
-pub struct ImageAuth {
-    /// Its name, which with some registries is a token.
-    pub username: SecretString,
-    /// Its password.
-    pub password: SecretString,
-}
 
 /// A `kubernetes.io/dockerconfigjson`.
 #[derive(Deserialize)]

@@ -5,11 +5,13 @@ use std::net::{Ipv4Addr, SocketAddr};
 use anyhow::Context;
 use ayatori_core::lifecycle::Settings;
 use jiff::SignedDuration;
+use kube::Client;
 use kube::client::ClientBuilder;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::adapter::{self, Options};
+use crate::backend::Backend;
 use crate::client;
 use crate::telemetry::LogFormat;
 use crate::testing::death::Death;
@@ -19,7 +21,7 @@ use crate::testing::fake::FakeBackend;
 pub const NAME: &str = "fake-adapter";
 
 /// Every wait of the loop, short enough for a test.
-fn impatient() -> Settings {
+pub fn impatient() -> Settings {
     Settings {
         quiet_start: SignedDuration::from_secs(1),
         quiet_deletion: SignedDuration::from_secs(2),
@@ -51,9 +53,23 @@ impl Replica {
         identity: &str,
         death: Death,
     ) -> anyhow::Result<Self> {
+        let make = |_: &Client| backend.dying(death.clone());
+        Self::start_with(make, impatient(), namespace, identity, death.clone()).await
+    }
+
+    /// Starts a replica of any adapter, whose backend is made of its client. It dies at a chosen step, if anywhere;
+    /// only its writes to Jobs are counted, unless the backend counts its own.
+    pub async fn start_with<B: Backend>(
+        make: impl FnOnce(&Client) -> B,
+        settings: Settings,
+        namespace: &str,
+        identity: &str,
+        death: Death,
+    ) -> anyhow::Result<Self> {
         let client = ClientBuilder::try_from(client::config().await?)?
             .with_layer(&death)
             .build();
+        let backend = make(&client);
         let options = Options {
             namespace: namespace.to_owned(),
             identity: identity.to_owned(),
@@ -67,9 +83,9 @@ impl Replica {
         let running = adapter::run_until(
             NAME,
             options,
-            impatient(),
+            settings,
             client,
-            backend.dying(death.clone()),
+            backend,
             stop.clone().cancelled_owned(),
         );
         let task = tokio::spawn(running);

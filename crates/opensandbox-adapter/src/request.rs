@@ -1,0 +1,137 @@
+//! Whether a Job can be run in a sandbox at all, and the create request that does.
+
+use ayatori_controller::references::{self, References};
+use ayatori_core::execution::Why;
+use ayatori_core::job::Job;
+use ayatori_core::parameters::{OpenSandboxExecutionParametersSpec as Spec, RequestMapping};
+use ayatori_core::resources::ResourceRequirements;
+use ayatori_core::stage::Attempted;
+use jiff::Timestamp;
+
+use crate::amounts::amounts;
+use crate::environment::{Environment, passes_shells};
+use crate::expiry;
+use crate::image_auth;
+use crate::metadata;
+use crate::wire::{CreateSandbox, Image, ImageAuth};
+use crate::wrapper::{self, Fence};
+
+/// What a Job asks for that cannot be given it, as far as that can be said without looking anything up.
+pub(crate) fn check(job: &Job, resources: &ResourceRequirements, spec: &Spec) -> Result<(), Why> {
+    if job.spec.command.is_empty() {
+        return Err(Why::new(
+            "CommandRequired",
+            "spec.command is empty; a sandbox does not run its image's own entrypoint, so name the command",
+        ));
+    }
+    if job.spec.termination_grace_period_seconds.is_some() {
+        return Err(unsupported(
+            "spec.terminationGracePeriodSeconds: a sandbox is stopped at once, without a grace period; leave it out",
+        ));
+    }
+    amounts(resources.limits.as_ref())?;
+    amounts(resources.requests.as_ref())?;
+    if !job.spec.image_pull_secrets.is_empty() && spec.allow_image_auth != Some(true) {
+        return Err(Why::new(
+            "ImageAuthNotAllowed",
+            "spec.imagePullSecrets: the class does not allow image credentials to be sent to the OpenSandbox API; \
+             use an image that needs none, or a class with allowImageAuth",
+        ));
+    }
+    if let Some(secret) = references::secret_in_environment(job)
+        && spec.allow_secret_env != Some(true)
+    {
+        return Err(Why::new(
+            "SecretEnvNotAllowed",
+            format!(
+                "the environment refers to Secret {secret:?}, and the class does not allow values of Secrets to be \
+                 sent to the OpenSandbox API; use a class with allowSecretEnv"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+fn unsupported(what: &str) -> Why {
+    Why::new("UnsupportedFeature", what)
+}
+
+/// What of a request may hold values of Secrets. Read when it is needed, and kept nowhere.
+pub(crate) struct Words {
+    environment: Environment,
+    auth: Option<ImageAuth>,
+}
+
+impl Words {
+    /// Looks everything up that the Job refers to. The outer error says that this could not be done at present.
+    pub(crate) async fn of(job: &Job, spec: &Spec, references: &References) -> references::Answer<Self> {
+        // The class may have changed its mind since the Job was accepted.
+        if let Err(why) = check(job, &ResourceRequirements::default(), spec) {
+            return Ok(Err(why));
+        }
+        let data = match references.values(job).await? {
+            Ok(data) => data,
+            Err(why) => return Ok(Err(why)),
+        };
+        let environment = match Environment::of(job, &data) {
+            Ok(environment) => environment,
+            Err(why) => return Ok(Err(why)),
+        };
+        if let Some((name, _)) = environment
+            .variables
+            .iter()
+            .find(|(name, _)| !passes_shells(name))
+        {
+            return Ok(Err(unsupported(&format!(
+                "the environment variable {name:?}: the shell in the sandbox may not hand it on, since its name is \
+                 none that a shell can assign to; use letters, digits and underscores"
+            ))));
+        }
+        let auth = if job.spec.image_pull_secrets.is_empty() {
+            None
+        } else {
+            let secrets = match references.pull_secrets(job).await? {
+                Ok(secrets) => secrets,
+                Err(why) => return Ok(Err(why)),
+            };
+            match image_auth::credentials(&job.spec.image, &secrets) {
+                Ok(credentials) => credentials.into_iter().next(),
+                Err(why) => return Ok(Err(why)),
+            }
+        };
+        Ok(Ok(Self { environment, auth }))
+    }
+
+    /// The create request of this attempt, sent now. The server may limit how long a sandbox lives at first.
+    pub(crate) fn into_request(
+        self,
+        job: Attempted<'_>,
+        fence: Fence,
+        spec: &Spec,
+        longest_life: Option<u64>,
+        now: Timestamp,
+    ) -> Result<CreateSandbox, Why> {
+        let (accepted, attempt) = (job.accepted(), job.attempt());
+        let (job, resources) = (accepted.job(), accepted.resources());
+        let requests = match spec.request_mapping {
+            Some(RequestMapping::Native) => resources.requests.as_ref(),
+            Some(RequestMapping::AdmissionOnly) | None => None,
+        };
+        let Environment {
+            variables, command, ..
+        } = self.environment;
+        Ok(CreateSandbox {
+            image: Image {
+                uri: job.spec.image.clone(),
+                auth: self.auth,
+            },
+            entrypoint: wrapper::entrypoint(&attempt.id, fence, job.spec.working_dir.as_deref(), command),
+            resource_limits: amounts(resources.limits.as_ref())?,
+            resource_requests: amounts(requests)?,
+            env: variables.into_iter().collect(),
+            metadata: metadata::of_sandbox(job, &attempt.id),
+            timeout: expiry::first_life(job, accepted.at(), now, longest_life),
+            extensions: None,
+        })
+    }
+}

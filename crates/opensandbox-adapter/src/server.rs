@@ -1,0 +1,257 @@
+//! One OpenSandbox server, as the parameters of classes name it: its client, what it has shown, and how much it is
+//! asked at a time.
+
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ayatori_core::execution::Why;
+use ayatori_core::job::{BackendIdentity, Job};
+use ayatori_core::parameters::{OpenSandboxExecutionParameters, SecretKeyReference};
+use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
+use sha2::{Digest, Sha256};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::client::{self, Client};
+use crate::keys::Keys;
+use crate::metadata;
+use crate::sightings::Sightings;
+use crate::slots::Slots;
+
+/// How many times, and over how long, a sandbox must be missing before that proves its end.
+const ABSENCES: u32 = 3;
+const ABSENCE: Duration = Duration::from_secs(30);
+/// After this, absences that were noted are of no use to anybody.
+const STALE_ABSENCE: Duration = Duration::from_secs(24 * 3600);
+
+/// How a server is asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manners {
+    pub(crate) client: client::Options,
+    /// How often sandboxes are listed.
+    pub(crate) poll: Duration,
+    /// How many sandboxes may be under creation at a time.
+    pub(crate) creates: usize,
+}
+
+/// What makes it that server. Parameters that agree in this share it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Address {
+    endpoint: String,
+    ca_bundle: Option<String>,
+    key: SecretKeyReference,
+}
+
+/// All servers that were asked for.
+pub(crate) struct Servers {
+    keys: Arc<Keys>,
+    manners: Manners,
+    known: Mutex<HashMap<Address, Arc<Server>>>,
+    changes: mpsc::UnboundedSender<ObjectRef<Job>>,
+}
+
+/// One server.
+pub(crate) struct Server {
+    connection: Arc<Connection>,
+    pub(crate) sightings: Arc<Sightings>,
+    pub(crate) slots: Slots,
+    absences: Mutex<HashMap<String, Absence>>,
+    /// The longest life it gives a sandbox at its creation; `u64::MAX` as long as none was refused.
+    longest_life: AtomicU64,
+    polling: JoinHandle<()>,
+}
+
+/// The client of a server with the key of now.
+struct Connection {
+    address: Address,
+    keys: Arc<Keys>,
+    options: client::Options,
+    current: Mutex<Option<(u64, Client)>>,
+}
+
+/// Since when and how often a sandbox was missing.
+struct Absence {
+    since: Instant,
+    last: Instant,
+    times: u32,
+}
+
+/// Which server the parameters name.
+pub(crate) fn identity(parameters: &OpenSandboxExecutionParameters) -> BackendIdentity {
+    let endpoint = parameters.spec.endpoint.trim_end_matches('/');
+    let mut endpoint_hash = String::new();
+    for byte in Sha256::digest(endpoint).iter().take(16) {
+        write!(endpoint_hash, "{byte:02x}").expect("a String takes everything");
+    }
+    BackendIdentity {
+        parameters_uid: parameters.uid().unwrap_or_default(),
+        endpoint_hash,
+    }
+}
+
+impl Servers {
+    pub(crate) fn new(keys: Keys, manners: Manners, changes: mpsc::UnboundedSender<ObjectRef<Job>>) -> Self {
+        Self {
+            keys: Arc::new(keys),
+            manners,
+            known: Mutex::default(),
+            changes,
+        }
+    }
+
+    /// The server that the parameters name.
+    pub(crate) fn of(&self, parameters: &OpenSandboxExecutionParameters) -> Arc<Server> {
+        let spec = &parameters.spec;
+        let address = Address {
+            endpoint: spec.endpoint.clone(),
+            ca_bundle: spec.ca_bundle.clone(),
+            key: spec.api_key_secret_ref.clone(),
+        };
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(server) = known.get(&address) {
+            return server.clone();
+        }
+        // Another address may take the place of one that nobody names any more.
+        known.retain(|_, server| server.sightings.are_wanted() || Arc::strong_count(server) > 1);
+        let server = Arc::new(Server::new(
+            address.clone(),
+            self.keys.clone(),
+            self.manners,
+            self.changes.clone(),
+        ));
+        known.insert(address, server.clone());
+        server
+    }
+}
+
+impl Server {
+    fn new(
+        address: Address,
+        keys: Arc<Keys>,
+        manners: Manners,
+        changes: mpsc::UnboundedSender<ObjectRef<Job>>,
+    ) -> Self {
+        let connection = Arc::new(Connection {
+            address,
+            keys,
+            options: manners.client,
+            current: Mutex::default(),
+        });
+        let sightings = Arc::new(Sightings::new(changes.clone()));
+        let polling = tokio::spawn(poll(connection.clone(), sightings.clone(), manners.poll));
+        Self {
+            connection,
+            sightings,
+            slots: Slots::new(manners.creates, changes),
+            absences: Mutex::default(),
+            longest_life: AtomicU64::new(u64::MAX),
+            polling,
+        }
+    }
+
+    /// The client, with the key as its Secret has it now.
+    pub(crate) async fn client(&self) -> Result<Client, Why> {
+        self.connection.client().await
+    }
+
+    /// Notes that the server itself says it has no such sandbox; whether it has said so often and long enough to be
+    /// believed.
+    pub(crate) fn is_gone_for_good(&self, id: &str) -> bool {
+        let now = Instant::now();
+        let mut absences = self.absences();
+        absences.retain(|_, absence| now.duration_since(absence.last) < STALE_ABSENCE);
+        let absence = absences.entry(id.to_owned()).or_insert(Absence {
+            since: now,
+            last: now,
+            times: 0,
+        });
+        absence.times = absence.times.saturating_add(1);
+        absence.last = now;
+        absence.times >= ABSENCES && now.duration_since(absence.since) >= ABSENCE
+    }
+
+    /// It is there, or the server could not say.
+    pub(crate) fn is_not_gone(&self, id: &str) {
+        self.absences().remove(id);
+    }
+
+    /// The longest life it gives a sandbox at its creation, if it has refused a longer one.
+    pub(crate) fn longest_life(&self) -> Option<u64> {
+        Some(self.longest_life.load(Ordering::Relaxed)).filter(|limit| *limit != u64::MAX)
+    }
+
+    /// Notes that it gives no longer life.
+    pub(crate) fn note_longest_life(&self, seconds: u64) {
+        self.longest_life.store(seconds, Ordering::Relaxed);
+    }
+
+    fn absences(&self) -> MutexGuard<'_, HashMap<String, Absence>> {
+        self.absences.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.polling.abort();
+    }
+}
+
+impl Connection {
+    async fn client(&self) -> Result<Client, Why> {
+        let key = self.keys.get(&self.address.key).await?;
+        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*current {
+            Some((version, client)) if *version == key.version => Ok(client.clone()),
+            Some(_) | None => {
+                let Address {
+                    endpoint, ca_bundle, ..
+                } = &self.address;
+                let client = Client::new(
+                    endpoint,
+                    ca_bundle.as_deref(),
+                    (*key.secret).clone(),
+                    &self.options,
+                )?;
+                *current = Some((key.version, client.clone()));
+                Ok(client)
+            }
+        }
+    }
+}
+
+/// Lists our sandboxes again and again for as long as anybody is interested.
+async fn poll(connection: Arc<Connection>, sightings: Arc<Sightings>, every: Duration) {
+    loop {
+        sightings.wanted().await;
+        tokio::time::sleep(every).await;
+        let at = Instant::now();
+        match connection.client().await {
+            Ok(client) => match client.list(&metadata::of_all()).await {
+                Ok(listing) => sightings.listed(listing.sandboxes, at),
+                Err(failure) => {
+                    sightings.failed(&unobservable(failure.why()));
+                    tokio::time::sleep(failure.retry_after().unwrap_or_default()).await;
+                }
+            },
+            Err(why) => sightings.failed(&unobservable(why)),
+        }
+    }
+}
+
+/// What a Job says while nothing can be known of its execution.
+pub(crate) fn unobservable(why: Why) -> Why {
+    let reason = match why.reason.as_str() {
+        "AuthenticationFailed"
+        | "BackendForbidden"
+        | "SecretNotFound"
+        | "SecretKeyNotFound"
+        | "InvalidCredentials"
+        | "ReferenceForbidden" => "CredentialsInvalid",
+        _ => "BackendUnreachable",
+    };
+    Why::new(reason, why.message)
+}
