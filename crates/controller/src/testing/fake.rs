@@ -5,6 +5,9 @@
 //! [`Backend::start`] may start exactly that execution; [`Closed`] proves that the result was stored, so
 //! [`Backend::release`] may destroy the evidence.
 
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
 use ayatori_core::admission::Admissible;
 use ayatori_core::conditions::PENDING;
 use ayatori_core::execution::{
@@ -24,6 +27,9 @@ use crate::backend::Backend;
 use crate::testing::death::Death;
 use crate::testing::server::{Execution, Life, NeverStarts, Order, Server};
 
+/// How many executions may be created at once.
+const AT_ONCE: usize = 64;
+
 /// The adapter's side of a [`Server`]. Classes with `commandMode: Execd` start by [`Protocol::Hold`], all others
 /// by [`Protocol::SingleShot`].
 #[derive(Clone)]
@@ -32,6 +38,28 @@ pub struct FakeBackend {
     windows: Windows,
     server: Server,
     death: Death,
+    creating: Arc<Mutex<Creating>>,
+}
+
+/// Who creates, and who waits for that.
+#[derive(Default)]
+struct Creating {
+    now: usize,
+    turned_away: HashSet<ObjectRef<Job>>,
+}
+
+/// The right to create one execution. Whoever was turned away meanwhile is called when it is given back.
+pub struct Slot {
+    creating: Arc<Mutex<Creating>>,
+    server: Server,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let mut creating = self.creating.lock().unwrap_or_else(PoisonError::into_inner);
+        creating.now = creating.now.saturating_sub(1);
+        creating.turned_away.drain().for_each(|job| self.server.call(job));
+    }
 }
 
 impl FakeBackend {
@@ -42,6 +70,7 @@ impl FakeBackend {
             windows,
             server,
             death: Death::never(),
+            creating: Arc::default(),
         }
     }
 
@@ -55,10 +84,17 @@ impl FakeBackend {
         if let Some(id) = recorded_id(job) {
             self.server.delete(id).await?;
         }
-        for execution in self.server.list(&uid(job)).await? {
+        for execution in self.executions_of(job).await? {
             self.server.delete(&execution.id).await?;
         }
         Ok(())
+    }
+
+    /// What a list shows of a Job, strangers left out.
+    async fn executions_of(&self, job: &Job) -> Result<Vec<Execution>, Why> {
+        let mut listed = self.server.list(&uid(job)).await?;
+        listed.retain(|execution| execution.is_of(job));
+        Ok(listed)
     }
 
     async fn look(&self, id: &str) -> Result<State, Why> {
@@ -77,7 +113,7 @@ impl FakeBackend {
 
 impl Backend for FakeBackend {
     type Parameters = OpenSandboxExecutionParameters;
-    type Slot = ();
+    type Slot = Slot;
 
     fn controller_name(&self) -> &str {
         &self.controller
@@ -111,7 +147,17 @@ impl Backend for FakeBackend {
     }
 
     async fn survey(&self, accepted: Accepted<'_>, _: Option<&Self::Parameters>) -> Result<Prospect, Why> {
-        let listed = self.death.around(self.server.list(&uid(accepted.job()))).await?;
+        let job = accepted.job();
+        let listed = self.death.around(self.server.list(&uid(job))).await?;
+        if let Some(stranger) = listed.iter().find(|execution| !execution.is_of(job)) {
+            return Ok(Prospect::Conflict(Why::new(
+                "ForeignExecution",
+                format!(
+                    "execution {} carries the UID of this Job and was made for another one; delete it",
+                    stranger.id
+                ),
+            )));
+        }
         let Some(first) = listed.first() else {
             return Ok(Prospect::Absent);
         };
@@ -126,8 +172,22 @@ impl Backend for FakeBackend {
         })
     }
 
-    fn reserve(&self, _: Accepted<'_>, _: &Self::Parameters) -> Option<()> {
-        Some(())
+    fn reserve(&self, accepted: Accepted<'_>, _: &Self::Parameters) -> Result<Slot, Why> {
+        let mut creating = self.creating.lock().unwrap_or_else(PoisonError::into_inner);
+        let job = ObjectRef::from_obj(accepted.job());
+        if creating.now >= AT_ONCE {
+            creating.turned_away.insert(job);
+            return Err(Why::new(
+                PENDING,
+                format!("{AT_ONCE} executions are being created; this one is next or soon"),
+            ));
+        }
+        creating.turned_away.remove(&job);
+        creating.now += 1;
+        Ok(Slot {
+            creating: self.creating.clone(),
+            server: self.server.clone(),
+        })
     }
 
     async fn prepare(&self, accepted: Accepted<'_>, _: &Self::Parameters) -> Answer {
@@ -206,7 +266,7 @@ impl Backend for FakeBackend {
                     "the server cannot say what is left",
                 ));
             }
-            self.server.list(&uid(departing.job())).await
+            self.executions_of(departing.job()).await
         };
         let left = self.death.around(looking).await?;
         let ids: Vec<_> = left.into_iter().map(|execution| execution.id).collect();
@@ -267,6 +327,10 @@ fn state(execution: &Execution) -> State {
                 "StartTooLate",
                 "the execution came up after its fence and did not start",
             );
+            ended(Exit::Unstartable(why), None, None)
+        }
+        Life::NeverStarts(NeverStarts::Missing) => {
+            let why = Why::new("StartError", "the command does not exist in the image");
             ended(Exit::Unstartable(why), None, None)
         }
     }

@@ -17,6 +17,8 @@ use kube::runtime::reflector::ObjectRef;
 
 /// How long a process takes to end once it was told to.
 const REACTION: SignedDuration = SignedDuration::from_millis(5);
+/// How long one that ignores that is left to run.
+const GRACE: SignedDuration = SignedDuration::from_millis(50);
 
 /// The server. A clone is another connection to the same one.
 #[derive(Clone, Default)]
@@ -58,15 +60,27 @@ pub enum Create {
 }
 
 /// What a command does, by the words in the Job's `spec.args`: `runs=MILLISECONDS` or `runs=forever`, `exit=CODE`,
-/// `deaf` (does not end when told to), `stuck` (its execution never comes up). Without a word it ends at once with
-/// exit code 0.
+/// `traps` (exits with 0 when told to end), `ignores` (has to be killed when told to end), `deaf` (is not even told),
+/// `stuck` (its execution never comes up), `missing` (there is no such command). Without a word it ends at once
+/// with exit code 0, and when told to.
 #[derive(Clone, Debug, Default)]
 struct Script {
     runs: Option<SignedDuration>,
     forever: bool,
     exit: i32,
-    deaf: bool,
+    on_stop: OnStop,
     stuck: bool,
+    missing: bool,
+}
+
+/// What a process does when it is told to end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum OnStop {
+    #[default]
+    Ends,
+    ExitsWithZero,
+    MustBeKilled,
+    IsNotTold,
 }
 
 impl Script {
@@ -77,13 +91,32 @@ impl Script {
                 Some(("runs", "forever")) => script.forever = true,
                 Some(("runs", time)) => script.runs = time.parse().ok().map(SignedDuration::from_millis),
                 Some(("exit", code)) => script.exit = code.parse().unwrap_or_default(),
-                _ => {
-                    script.deaf |= word == "deaf";
-                    script.stuck |= word == "stuck";
-                }
+                Some(_) => {}
+                None => script.word(word),
             }
         }
         script
+    }
+
+    fn word(&mut self, word: &str) {
+        match word {
+            "traps" => self.on_stop = OnStop::ExitsWithZero,
+            "ignores" => self.on_stop = OnStop::MustBeKilled,
+            "deaf" => self.on_stop = OnStop::IsNotTold,
+            "stuck" => self.stuck = true,
+            "missing" => self.missing = true,
+            _ => {}
+        }
+    }
+
+    /// When, and with which code, a process ends that is told to now.
+    fn stopped(&self, now: Timestamp) -> Option<(Timestamp, i32)> {
+        match self.on_stop {
+            OnStop::Ends => Some((after(now, REACTION), 143)),
+            OnStop::ExitsWithZero => Some((after(now, REACTION), 0)),
+            OnStop::MustBeKilled => Some((after(now, GRACE), 137)),
+            OnStop::IsNotTold => None,
+        }
     }
 
     fn ends(&self, started: Timestamp) -> Option<Timestamp> {
@@ -146,6 +179,8 @@ pub enum NeverStarts {
     Stopped,
     /// It came up after its fence, and refused.
     TooLate,
+    /// There is no such command.
+    Missing,
 }
 
 /// A create request.
@@ -238,6 +273,15 @@ impl Server {
         });
     }
 
+    /// Puts up an execution of somebody else's that carries a Job's UID.
+    pub fn put_stranger(&self, job: &Job) {
+        let stranger = Order {
+            job: ObjectRef::new("somebody-elses").within("elsewhere"),
+            ..Order::held(job)
+        };
+        self.carry_out(&stranger);
+    }
+
     /// Loses everything of a Job, as a failing node does.
     pub fn lose(&self, job_uid: &str) {
         let mut inside = self.lock();
@@ -325,16 +369,15 @@ impl Server {
                 _ if faults.stops_nothing => return,
                 Life::Held | Life::Pending => execution.life = Life::NeverStarts(NeverStarts::Stopped),
                 Life::Running { since, until } if execution.stopping_since.is_none() => {
-                    let soon = after(now, REACTION);
-                    let until = match until {
-                        _ if execution.script.deaf => until,
-                        Some(until) if until <= soon => Some(until),
-                        _ => {
-                            execution.script.exit = 143;
-                            Some(soon)
-                        }
-                    };
-                    execution.life = Life::Running { since, until };
+                    if let Some((at, code)) = execution.script.stopped(now)
+                        && until.is_none_or(|until| at < until)
+                    {
+                        execution.script.exit = code;
+                        execution.life = Life::Running {
+                            since,
+                            until: Some(at),
+                        };
+                    }
                 }
                 Life::Running { .. } | Life::Paused { .. } | Life::Ended { .. } | Life::NeverStarts(_) => {
                     return;
@@ -352,7 +395,7 @@ impl Server {
         self.count_stop(id);
         let known = self.change(id, |execution| {
             match execution.settled().life {
-                _ if faults.stops_nothing || execution.script.deaf => return,
+                _ if faults.stops_nothing || execution.script.on_stop == OnStop::IsNotTold => return,
                 Life::Held | Life::Pending => {}
                 Life::Running { since, .. } => execution.life = Life::Paused { since },
                 Life::Paused { .. } | Life::Ended { .. } | Life::NeverStarts(_) => return,
@@ -390,6 +433,11 @@ impl Server {
     /// Whether new executions can be created.
     pub async fn ready(&self) -> Result<(), Why> {
         self.connect().await?.not_ready.map_or(Ok(()), Err)
+    }
+
+    /// Tells of a Job whose turn it is.
+    pub fn call(&self, job: ObjectRef<Job>) {
+        self.lock().tell(job);
     }
 
     async fn connect(&self) -> Result<Faults, Why> {
@@ -506,6 +554,11 @@ impl Execution {
         }
     }
 
+    /// Whether it was made for this very Job. Its UID alone proves nothing: anybody can write that.
+    pub fn is_of(&self, job: &Job) -> bool {
+        self.job_uid == job.uid().unwrap_or_default() && self.job == ObjectRef::from_obj(job)
+    }
+
     /// Whether a process of it may be running.
     pub fn is_running(&self) -> bool {
         matches!(self.life, Life::Running { .. } | Life::Paused { .. })
@@ -515,6 +568,7 @@ impl Execution {
         let since = Timestamp::now();
         self.life = match start_before {
             _ if self.script.stuck => Life::Pending,
+            _ if self.script.missing => Life::NeverStarts(NeverStarts::Missing),
             Some(fence) if since > fence => Life::NeverStarts(NeverStarts::TooLate),
             _ => Life::Running {
                 since,
