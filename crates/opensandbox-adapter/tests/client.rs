@@ -1,5 +1,7 @@
 //! What the client makes of whatever a server does, one line per behaviour.
 
+#![allow(clippy::unwrap_used)] // A test's helpers are tests too.
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

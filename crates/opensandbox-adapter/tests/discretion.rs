@@ -1,5 +1,7 @@
 //! No secret is printed by any layer below the client, whatever the level of its logs.
 
+#![allow(clippy::unwrap_used)] // A test's helpers are tests too.
+
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};

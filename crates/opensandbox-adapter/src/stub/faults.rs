@@ -138,14 +138,10 @@ impl Faults {
     /// The fault of this call.
     pub(super) fn take(&mut self, call: Call) -> Option<Fault> {
         let (fault, left) = self.calls.get_mut(&call)?;
-        match left {
-            Some(0) => None,
-            Some(left) => {
-                *left -= 1;
-                Some(fault.clone())
-            }
-            None => Some(fault.clone()),
+        if let Some(left) = left {
+            *left = left.checked_sub(1)?;
         }
+        Some(fault.clone())
     }
 }
 

@@ -262,10 +262,18 @@ async fn carry_out(shared: &Shared, asked: &Asked) -> Response<Body> {
 
 fn list(inside: &Inside, asked: &Asked) -> Response<Body> {
     let filter = pairs(asked.parameter("metadata").unwrap_or_default());
-    let (page, size) = (asked.number("page", 1).max(1), asked.number("pageSize", 20));
+    let (page, size) = (
+        asked.number("page", 1).max(1),
+        asked.number("pageSize", 20).clamp(1, 200),
+    );
     let all = inside.list(&filter);
-    let items: Vec<&Value> = all.iter().skip((page - 1) * size).take(size).collect();
-    let pages = all.len().div_ceil(size.max(1));
+    let items: Vec<&Value> = all
+        .chunks(size)
+        .nth(page.saturating_sub(1))
+        .unwrap_or_default()
+        .iter()
+        .collect();
+    let pages = all.len().div_ceil(size);
     let pagination = json!({
         "page": page, "pageSize": size, "totalItems": all.len(), "totalPages": pages, "hasNextPage": page < pages,
     });

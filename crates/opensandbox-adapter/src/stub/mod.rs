@@ -119,7 +119,8 @@ impl Stub {
 
     /// Puts its clock forward.
     pub fn advance(&self, by: SignedDuration) {
-        self.shared.with(|inside| inside.ahead += by);
+        self.shared
+            .with(|inside| inside.ahead = inside.ahead.saturating_add(by));
     }
 
     /// Everything that has arrived, in this order.
@@ -233,7 +234,7 @@ impl Inside {
 
     /// Creates a sandbox that comes into being after a time.
     fn create(&mut self, request: &Value, takes: Duration) -> String {
-        let id = format!("sandbox-{}", self.sandboxes.len() + 1);
+        let id = format!("sandbox-{}", self.sandboxes.len());
         let takes = SignedDuration::try_from(takes).unwrap_or(SignedDuration::MAX);
         let time = after(self.now(), takes);
         let sandbox = Sandbox::create(id.clone(), request, &self.director, time);
