@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use kube::runtime::watcher;
@@ -36,8 +36,16 @@ impl kube::runtime::utils::Backoff for WatchBackoff {
 /// The failures of every object since its last success.
 #[derive(Debug)]
 pub struct Backoff<K> {
-    failures: Mutex<HashMap<K, (u32, Instant)>>,
+    failures: Mutex<HashMap<K, Failures>>,
     jitter: RandomState,
+}
+
+#[derive(Debug)]
+struct Failures {
+    count: u32,
+    last: Instant,
+    /// Until when the object is left alone.
+    until: Instant,
 }
 
 impl<K> Default for Backoff<K> {
@@ -52,28 +60,39 @@ impl<K> Default for Backoff<K> {
 impl<K: Eq + Hash + Clone> Backoff<K> {
     /// One more failure: how long to wait, between half of the interval and all of it.
     pub fn failed(&self, key: &K) -> Duration {
-        let failures = {
-            let mut all = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-            let now = Instant::now();
-            all.retain(|_, (_, last)| now.duration_since(*last) < MEMORY);
-            let (failures, last) = all.entry(key.clone()).or_insert((0, now));
-            *failures = failures.saturating_add(1);
-            *last = now;
-            *failures
-        };
+        let now = Instant::now();
+        let mut all = self.all();
+        all.retain(|_, failures| now.duration_since(failures.last) < MEMORY);
+        let failures = all.entry(key.clone()).or_insert(Failures {
+            count: 0,
+            last: now,
+            until: now,
+        });
+        failures.count = failures.count.saturating_add(1);
+        failures.last = now;
         let interval = FIRST
-            .saturating_mul(1 << failures.saturating_sub(1).min(10))
+            .saturating_mul(1 << failures.count.saturating_sub(1).min(10))
             .min(LAST);
-        let fraction = (self.jitter.hash_one((key, failures)) % 1000) as f64 / 1000.0;
-        interval.mul_f64(0.5 + fraction / 2.0)
+        let fraction = (self.jitter.hash_one((key, failures.count)) % 1000) as f64 / 1000.0;
+        let wait = interval.mul_f64(0.5 + fraction / 2.0);
+        failures.until = now.checked_add(wait).unwrap_or(now);
+        wait
+    }
+
+    /// How much longer the object is to be left alone, if it is woken before.
+    pub fn left(&self, key: &K) -> Option<Duration> {
+        let until = self.all().get(key)?.until;
+        let left = until.checked_duration_since(Instant::now())?;
+        (!left.is_zero()).then_some(left)
     }
 
     /// A success: the next failure starts from the beginning.
     pub fn succeeded(&self, key: &K) {
-        self.failures
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(key);
+        self.all().remove(key);
+    }
+
+    fn all(&self) -> MutexGuard<'_, HashMap<K, Failures>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -88,7 +107,9 @@ mod tests {
         assert!(waits[0] <= FIRST && waits[0] >= FIRST / 2);
         assert!(waits[19] <= LAST && waits[19] >= LAST / 2);
         assert!(backoff.failed(&"b") <= FIRST);
+        assert!(backoff.left(&"a").is_some_and(|left| left <= LAST));
         backoff.succeeded(&"a");
+        assert_eq!(backoff.left(&"a"), None);
         assert!(backoff.failed(&"a") <= FIRST);
     }
 }

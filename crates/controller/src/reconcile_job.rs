@@ -96,7 +96,10 @@ async fn work<B: Backend>(cached: Arc<Job>, context: &JobContext<B>, desk: Desk)
     let result = passes(cached, context, desk).await;
     match result {
         Ok(Wait::Until(at)) => {
-            context.backoff.succeeded(&key);
+            // Woken while it was to be left alone, it has not succeeded in what it failed in.
+            if context.backoff.left(&key).is_none() {
+                context.backoff.succeeded(&key);
+            }
             at.map_or_else(Action::await_change, |at| Action::requeue(until(at)))
         }
         Ok(Wait::Backoff(limit)) => {
@@ -292,6 +295,8 @@ impl<B: Backend> Pass<'_, B> {
     ) {
         self.facts.namespace_labels = labels.clone();
         self.facts.unknown_fields = self.context.caches.unknown.of(&job.metadata);
+        let left = self.context.backoff.left(&ObjectRef::from_obj(job));
+        self.facts.hold_off = left.and_then(|left| Timestamp::now().checked_add(left).ok());
         self.facts.backend = self
             .recorded_parameters(job)
             .map(|parameters| self.context.backend.identity(&parameters));

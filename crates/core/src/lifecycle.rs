@@ -67,6 +67,9 @@ pub struct Facts {
     pub parameters_uid: Option<String>,
     /// Which server the parameters that were recorded with the Job's acceptance name now, if they still exist.
     pub backend: Option<BackendIdentity>,
+    /// Until when nothing is created for the Job, because that failed just now. What failed was stored, and that
+    /// alone wakes the Job at once.
+    pub hold_off: Option<Timestamp>,
     /// Whether the backend and the Job's references allow its execution.
     pub admission: Option<Asked<Result<(), Why>>>,
     /// What the API server itself, not a cache, shows of the recorded class and parameters.
@@ -409,6 +412,9 @@ impl<'a> Life<'a, '_> {
             Some(Done::Prepared(answer)) => return self.prepared(answer),
             Some(Done::Submitted(Submission::Refused(_))) => return Step::Wait(self.backoff()),
             _ => {}
+        }
+        if self.facts.hold_off.is_some_and(|until| self.now < until) {
+            return Step::Wait(self.until_at(self.facts.hold_off));
         }
         match &self.facts.live {
             None => Step::Ask(Question::Live(accepted)),

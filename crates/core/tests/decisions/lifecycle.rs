@@ -303,6 +303,19 @@ fn a_backend_that_takes_no_more_requests_is_waited_for() {
 }
 
 #[test]
+#[rustfmt::skip] // one row, one line
+fn after_a_refusal_nothing_is_created_for_a_while_whatever_wakes_the_job() {
+    let held = |state: Facts| Facts { hold_off: Some(at(30)), ..state };
+    let absent = || held(surveyed(Prospect::Absent).hold());
+    check(vec![
+        ("nothing is created", accepted(), absent(), 20, "Wait(30)"),
+        ("then it is", accepted(), absent(), 30, "Act(Prepare)"),
+        ("what exists is recorded all the same", accepted(), held(surveyed(found())), 20, "Report(Scheduled)"),
+        ("a cancel does not wait", accepted().cancelled(), absent(), 20, "Report(Cancelled/CancelRequested, stop CancelRequested)"),
+    ]);
+}
+
+#[test]
 fn a_class_that_is_not_ready_is_told_without_asking_its_backend_anything() {
     let away = with_condition(
         class("rootless"),
