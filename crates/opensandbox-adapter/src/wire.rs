@@ -71,7 +71,7 @@ pub struct Extensions {
 }
 
 /// Shorter pieces of secrets are not looked for in messages: they would be found in any text.
-const SHORTEST_HIDDEN: usize = 6;
+const SHORTEST_HIDDEN: usize = 8;
 
 impl CreateSandbox {
     /// The body of the request, in memory that is zeroized when dropped. It is written once, to a buffer of the

@@ -11,7 +11,9 @@ use ayatori_opensandbox_adapter::client::{Client, Options};
 use ayatori_opensandbox_adapter::failure::Failure;
 use ayatori_opensandbox_adapter::stub::{API_KEY, Call, Certificate, Fault, Stub};
 use ayatori_opensandbox_adapter::wire::{CreateSandbox, Image, ImageAuth};
+use ayatori_opensandbox_adapter::wrapper::{self, Evidence, Fence};
 use jiff::{SignedDuration, Timestamp};
+use secrecy::SecretString;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
@@ -296,6 +298,88 @@ async fn a_sandbox_lives_as_on_the_docker_runtime() {
     assert!(client.renew(&short, Timestamp::UNIX_EPOCH).await.is_err());
     // All but the one that never came up.
     assert_eq!(stub.starts("job-uid", "u1"), 7);
+}
+
+#[tokio::test]
+async fn a_wrapped_command_leaves_the_wrappers_evidence() {
+    let stub = Stub::start().await.unwrap();
+    let client = client_of(&stub);
+    let now = Timestamp::now();
+    let at = |seconds| now + SignedDuration::from_secs(seconds);
+    let fence = |earliest, latest| Fence {
+        earliest: at(earliest),
+        latest: at(latest),
+    };
+    let ended = |code| Evidence::Ended {
+        code,
+        signalled: false,
+    };
+    for (uid, fence, command, exit, expected, started) in [
+        ("u1", fence(-9, 9), ["exit=3", ""], Some(3), ended(3), 1),
+        ("u2", fence(-9, 9), ["exit=0", ""], Some(0), ended(0), 1),
+        (
+            "u3",
+            fence(-9, 9),
+            ["runs=forever", ""],
+            None,
+            Evidence::Starting,
+            1,
+        ),
+        (
+            "u4",
+            fence(-9, 9),
+            ["missing", ""],
+            Some(127),
+            Evidence::Unstartable { code: 127 },
+            0,
+        ),
+        (
+            "u5",
+            fence(-9, -5),
+            ["exit=0", ""],
+            Some(125),
+            Evidence::TooLate,
+            0,
+        ),
+        ("u6", fence(5, 9), ["exit=0", ""], Some(125), Evidence::NoClock, 0),
+    ] {
+        let mut request = sandbox(uid, &[]);
+        request.entrypoint = wrapper::entrypoint("attempt", fence, None, command.map(SecretString::from));
+        let id = client.create(&request).await.unwrap().id;
+        let log = client.log(&id).await.unwrap().unwrap();
+        assert_eq!(
+            wrapper::evidence(&log, "attempt"),
+            Some(expected),
+            "{command:?}: {log}"
+        );
+        assert_eq!(stub.starts("job-uid", uid), started);
+        assert_eq!(stub.running("job-uid", uid), usize::from(exit.is_none()));
+        let shown = client.get(&id).await.unwrap().unwrap().message.unwrap();
+        assert_eq!(
+            exit.is_some_and(|code| code > 0),
+            shown.contains("with code"),
+            "{shown}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_create_request_that_was_given_up_may_still_be_carried_out() {
+    let stub = Stub::start().await.unwrap();
+    let client = client_of(&stub);
+    stub.set(|faults| {
+        faults.creation_takes = Duration::from_secs(600);
+        faults.on(Call::Create, Fault::AnswersPodReadyTimeout);
+    });
+    let failure = client
+        .create(&sandbox("u1", &["runs=forever"]))
+        .await
+        .unwrap_err();
+    assert!(!failure.is_certain(), "{failure}");
+    let listed = async || client.list(&[("job-uid", "u1")]).await.unwrap().sandboxes.len();
+    assert_eq!((listed().await, stub.starts("job-uid", "u1")), (0, 0));
+    stub.advance(SignedDuration::from_secs(600));
+    assert_eq!((listed().await, stub.starts("job-uid", "u1")), (1, 1));
 }
 
 #[tokio::test]

@@ -31,10 +31,25 @@ pub enum Call {
     Other,
 }
 
+impl Call {
+    /// All there are.
+    pub const ALL: [Self; 9] = [
+        Call::Create,
+        Call::List,
+        Call::Get,
+        Call::Delete,
+        Call::Pause,
+        Call::Renew,
+        Call::Log,
+        Call::Events,
+        Call::Other,
+    ];
+}
+
 /// What becomes of one call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    // Carried out, and then …
+    // Carried out (a sandbox that takes its time comes into being later than the answer), and then …
     /// … the connection is closed without an answer.
     LosesAnswer,
     /// … the answer breaks off in the middle.
@@ -85,7 +100,7 @@ pub enum Fault {
 #[derive(Clone, Default)]
 pub struct Faults {
     calls: HashMap<Call, (Fault, Option<usize>)>,
-    /// A create request takes this long; until then its sandbox exists for nobody.
+    /// A create request takes this long; until then its sandbox exists for nobody. A fault does not wait for it.
     pub creation_takes: Duration,
     /// A new sandbox is missing from lists for this long.
     pub list_lag: SignedDuration,
@@ -119,6 +134,13 @@ impl Faults {
     /// The next calls of this kind meet this fault.
     pub fn on_next(&mut self, calls: usize, call: Call, fault: Fault) {
         self.calls.insert(call, (fault, Some(calls)));
+    }
+
+    /// No call of any kind is served from now on: each meets this fault.
+    pub fn on_all(&mut self, fault: &Fault) {
+        for call in Call::ALL {
+            self.on(call, fault.clone());
+        }
     }
 
     /// Calls of this kind are served again.

@@ -92,11 +92,11 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
         ));
     }
     let Some(fault) = fault else {
-        return Ok(carry_out(&shared, &asked).await);
+        return Ok(serve_request(&shared, &asked).await);
     };
     match unserved(&fault, &head, &asked).await {
         Some(answer) => answer,
-        None => spoil(&fault, carry_out(&shared, &asked).await).await,
+        None => spoil(&fault, carry_out(&shared, &asked)).await,
     }
 }
 
@@ -228,20 +228,22 @@ async fn spoil(fault: &Fault, answer: Response<Body>) -> Result<Response<Body>, 
     })
 }
 
-/// What the real server does and answers.
-async fn carry_out(shared: &Shared, asked: &Asked) -> Response<Body> {
+/// A create request that is answered, when its sandbox is there.
+async fn serve_request(shared: &Shared, asked: &Asked) -> Response<Body> {
+    let answer = carry_out(shared, asked);
     if asked.call == Call::Create {
-        let takes = shared.with(|inside| inside.faults.creation_takes);
-        let id = shared.with(|inside| inside.create(&asked.body, takes));
-        // Also when the client has gone: the sandbox comes into being by the clock, not by this task.
-        tokio::time::sleep(takes).await;
-        return shared.with(|inside| {
-            inside
-                .show(&id)
-                .map_or_else(not_found, |shown| reply(202, &shown))
-        });
+        tokio::time::sleep(shared.with(|inside| inside.faults.creation_takes)).await;
     }
+    answer
+}
+
+/// What the real server does and answers. A sandbox comes into being by the clock, also when the client has gone.
+fn carry_out(shared: &Shared, asked: &Asked) -> Response<Body> {
     shared.with(|inside| match asked.call {
+        Call::Create => {
+            let id = inside.create(&asked.body, inside.faults.creation_takes);
+            reply(202, &inside.show_new(&id))
+        }
         Call::List => list(inside, asked),
         _ if inside.find(&asked.id).is_none() => not_found(),
         Call::Get => inside
@@ -256,7 +258,7 @@ async fn carry_out(shared: &Shared, asked: &Asked) -> Response<Body> {
         Call::Renew => renew(inside, asked),
         Call::Log => diagnostics(asked, "logs", inside.log(&asked.id)),
         Call::Events => diagnostics(asked, "events", inside.events(&asked.id)),
-        Call::Create | Call::Other => reply(404, &json!({"detail": "Not Found"})),
+        Call::Other => reply(404, &json!({"detail": "Not Found"})),
     })
 }
 

@@ -1,8 +1,8 @@
 //! A hostile OpenSandbox server, in this process.
 //!
 //! Left alone it behaves like the real one with its Docker runtime, but for the commands: none is executed. What
-//! a sandbox does is told by a [`Script`], which by default is read from words in its entrypoint. How the server
-//! misbehaves is told by [`Faults`], which can be changed while it serves. What a test wants to know is counted
+//! a sandbox does is told by a [`Script`], which by default is read from the words of its command, with the wrapper's
+//! fence and evidence where the command is wrapped. How the server misbehaves is told by [`Faults`], which can be changed while it serves. What a test wants to know is counted
 //! where it happens: a start where a command starts, a request where it arrives.
 //!
 //! Its clock can be put forward, so that nobody has to wait for an expiry or a list that lags behind.
@@ -11,6 +11,7 @@ mod certificates;
 mod faults;
 mod http;
 mod world;
+mod wrapped;
 
 use std::io;
 use std::net::SocketAddr;
@@ -63,12 +64,12 @@ pub struct Recorded {
 impl Stub {
     /// A server on plain HTTP.
     pub async fn start() -> io::Result<Self> {
-        Self::serve(None, words()).await
+        Self::serve(None, Arc::new(wrapped::direct)).await
     }
 
     /// A server on HTTPS, with that certificate.
     pub async fn start_with_tls(certificate: Certificate) -> io::Result<Self> {
-        Self::serve(Some(certificate), words()).await
+        Self::serve(Some(certificate), Arc::new(wrapped::direct)).await
     }
 
     /// A server on plain HTTP, whose sandboxes do what the director says.
@@ -151,12 +152,26 @@ impl Stub {
 
     /// How many commands have been started in sandboxes with this label, also in those that are gone.
     pub fn starts(&self, key: &str, value: &str) -> usize {
+        self.count(key, value, Sandbox::was_started)
+    }
+
+    /// How many commands have a process now, if only a frozen one, in sandboxes with this label.
+    pub fn running(&self, key: &str, value: &str) -> usize {
+        self.count(key, value, Sandbox::is_running)
+    }
+
+    fn count(&self, key: &str, value: &str, counts: impl Fn(&Sandbox, Timestamp) -> bool) -> usize {
         self.shared.with(|inside| {
             let now = inside.now();
-            let started =
-                |s: &&Sandbox| s.was_started(now) && s.metadata.get(key).is_some_and(|v| v == value);
-            inside.sandboxes.iter().filter(started).count()
+            let labelled = |sandbox: &&Sandbox| sandbox.metadata.get(key).is_some_and(|label| label == value);
+            let sandboxes = inside.sandboxes.iter().filter(labelled);
+            sandboxes.filter(|sandbox| counts(sandbox, now)).count()
         })
+    }
+
+    /// Puts a sandbox there that nobody has asked for, as this create request would; gives its id.
+    pub fn put(&self, request: &Value) -> String {
+        self.shared.with(|inside| inside.create(request, Duration::ZERO))
     }
 
     /// The ids of the sandboxes that exist, in the order of their creation.
@@ -186,11 +201,6 @@ impl Stub {
             }
         }
     }
-}
-
-/// A script in the words of the entrypoint.
-fn words() -> Director {
-    Arc::new(|entrypoint, _| Script::of_words(entrypoint.iter().map(String::as_str)))
 }
 
 /// What the stub and its connections share.
@@ -264,6 +274,13 @@ impl Inside {
 
     fn show(&self, id: &str) -> Option<Value> {
         self.find(id).map(|sandbox| self.shown(sandbox))
+    }
+
+    /// As it is shown to the one who creates it.
+    fn show_new(&self, id: &str) -> Value {
+        let mut sandboxes = self.sandboxes.iter();
+        let new = sandboxes.find(|sandbox| sandbox.id == id);
+        new.map(|sandbox| self.shown(sandbox)).unwrap_or_default()
     }
 
     fn shown(&self, sandbox: &Sandbox) -> Value {

@@ -41,24 +41,36 @@ impl Default for Script {
 }
 
 impl Script {
-    /// The script in words of an entrypoint: `runs=MILLISECONDS` or `runs=forever`, `exit=CODE`, `oom`, `stuck`
-    /// (never comes up). Without a word it ends at once with code 0.
-    pub fn of_words<'a>(words: impl IntoIterator<Item = &'a str>) -> Self {
+    /// The script in words of a command: `runs=MILLISECONDS` or `runs=forever`, `exit=CODE`, `oom` (killed for
+    /// memory), `stuck` (never comes up), `missing` (there is no such command). Without a word it ends at once with
+    /// code 0.
+    pub fn of_words(words: &[String]) -> Self {
         let mut script = Self::default();
         for word in words {
             match word.split_once('=') {
                 Some(("runs", "forever")) => script.runs = None,
                 Some(("runs", time)) => script.runs = time.parse().ok().map(SignedDuration::from_millis),
                 Some(("exit", code)) => script.exit = code.parse().unwrap_or_default(),
-                _ if word == "stuck" => script.comes_up = false,
-                _ if word == "oom" => {
-                    script.out_of_memory = true;
-                    script.exit = 137;
-                }
-                _ => {}
+                Some(_) => {}
+                None => script.word(word),
             }
         }
         script
+    }
+
+    fn word(&mut self, word: &str) {
+        match word {
+            "stuck" => self.comes_up = false,
+            "oom" => {
+                self.out_of_memory = true;
+                self.exit = 137;
+            }
+            "missing" => {
+                self.starts = false;
+                self.exit = 127;
+            }
+            _ => {}
+        }
     }
 }
 
@@ -161,6 +173,11 @@ impl Sandbox {
     pub(super) fn was_started(&self, now: Timestamp) -> bool {
         let in_time = |end: Option<Timestamp>| end.is_none_or(|end| self.created <= end);
         self.script.comes_up && self.script.starts && self.created <= now && in_time(self.removed)
+    }
+
+    /// Whether a process of the Job's command is there.
+    pub(super) fn is_running(&self, now: Timestamp) -> bool {
+        self.removed.is_none() && self.script.starts && matches!(self.life(now), Life::Running | Life::Paused)
     }
 
     /// Freezes it, if it runs.
