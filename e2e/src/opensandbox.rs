@@ -12,6 +12,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::process::Command;
 
+/// An image that pods and sandboxes can have: one static program, `/bin/true`, and no shell.
+pub const STATIC_IMAGE: &str = "localhost/static:1";
+
 /// The header that carries the API key.
 const API_KEY_HEADER: &str = "OPEN-SANDBOX-API-KEY";
 /// The label by which a container names its sandbox.
@@ -206,8 +209,7 @@ impl OpenSandbox {
 
     /// Runs Docker's client on the dockerd that runs the sandboxes, and returns what it printed.
     pub async fn docker(&self, arguments: &[&str]) -> anyhow::Result<String> {
-        let output = Command::new("docker")
-            .args(["--host", &self.docker_host])
+        let output = docker_at(&self.docker_host)
             .args(arguments)
             .output()
             .await
@@ -215,6 +217,16 @@ impl OpenSandbox {
         let error = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "docker {}: {error}", arguments.join(" "));
         Ok(String::from_utf8(output.stdout)?)
+    }
+
+    /// The address of the dockerd that runs the sandboxes.
+    pub(crate) fn docker_host(&self) -> &str {
+        &self.docker_host
+    }
+
+    /// A client that trusts the server.
+    pub(crate) fn client(&self) -> reqwest::Client {
+        self.client.clone()
     }
 
     fn url(&self, path: &[&str]) -> anyhow::Result<Url> {
@@ -227,6 +239,13 @@ impl OpenSandbox {
             .request(method, url)
             .header(API_KEY_HEADER, &self.api_key)
     }
+}
+
+/// Docker's client on the dockerd of this address.
+pub(crate) fn docker_at(host: &str) -> Command {
+    let mut command = Command::new("docker");
+    command.args(["--host", host]);
+    command
 }
 
 async fn answer<T: DeserializeOwned>(request: RequestBuilder) -> anyhow::Result<T> {

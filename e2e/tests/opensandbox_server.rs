@@ -62,7 +62,10 @@ async fn the_server_reports_the_exit_code_of_a_command_over_https() -> anyhow::R
 async fn the_registry_opens_to_its_password_alone() -> anyhow::Result<()> {
     let server = OpenSandbox::of_the_cluster().await?;
     let registry = &server.registry;
-    let image = |uri: String, password: &str| json!({"uri": uri, "auth": {"username": registry.user, "password": password}});
+    let image = |uri: String, password: &str| {
+        let auth = json!({"username": registry.user, "password": password});
+        json!({"uri": uri, "auth": auth})
+    };
     let sealed = image(registry.sealed_image(), "wrong");
     let refused = server.create(&sandbox("registry", sealed, "true")).await;
     let refusal = refused.err().context("pulled with a wrong password")?;

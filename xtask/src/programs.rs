@@ -226,6 +226,11 @@ impl Build {
             Source::Crate { version } => self.cargo_install(version, building.path())?,
             Source::Python { constraints } => self.pip_install(constraints, building.path())?,
         }
+        if self.kept.exists() && !self.binary_in(&self.kept).is_file() {
+            // The Python that an environment was made with has gone.
+            std::fs::remove_dir_all(&self.kept)
+                .with_context(|| format!("cannot remove {}", self.kept.display()))?;
+        }
         match std::fs::rename(building.path(), &self.kept) {
             Err(_) if self.binary_in(&self.kept).is_file() => Ok(()), // another build was first
             renamed => renamed.with_context(|| format!("cannot rename to {}", self.kept.display())),

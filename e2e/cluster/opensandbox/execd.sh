@@ -1,3 +1,3 @@
 #!/bin/sh
-# Stands in for OpenSandbox's execd, which the server puts into every sandbox and a sandbox's own entrypoint never needs.
+# Stands in for OpenSandbox's execd, which the server puts into every sandbox and no entrypoint needs.
 exit 0

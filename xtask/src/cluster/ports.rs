@@ -67,4 +67,14 @@ mod tests {
         let ports = Ports::choose(|port| port != 6443, || Ok(40123)).unwrap();
         assert_eq!((ports.apiserver, ports.etcd, ports.kubelet), (40123, 2379, 10250));
     }
+
+    #[test]
+    fn the_ports_of_a_cluster_without_an_opensandbox_can_be_read() {
+        let ports = Ports::choose(|_| true, || Ok(0)).unwrap();
+        let mut described = serde_json::to_value(&ports).unwrap();
+        let fields = described.as_object_mut().unwrap();
+        fields.retain(|field, _| field != "opensandbox" && !field.starts_with("registry"));
+        let read: Ports = serde_json::from_value(described).unwrap();
+        assert_eq!((read.apiserver, read.opensandbox), (6443, 0));
+    }
 }
