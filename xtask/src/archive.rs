@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
-/// The one layer of an image. Entries are written sorted, without times, owned by root.
+/// A layer of an image. Entries are written sorted, without times, owned by root.
 #[derive(Default)]
 pub(crate) struct Layer {
     entries: BTreeMap<String, Entry>,
@@ -82,11 +82,11 @@ pub(crate) struct Defaults<'a> {
     pub(crate) environment: &'a [&'a str],
 }
 
-/// An image of one layer.
+/// An image, its lowest layer first.
 pub(crate) struct Image {
     manifest: Blob,
     config: Blob,
-    layer: Blob,
+    layers: Vec<Blob>,
 }
 
 struct Blob {
@@ -127,8 +127,15 @@ impl Blob {
 }
 
 impl Image {
-    pub(crate) fn new(layer: &Layer, defaults: &Defaults<'_>) -> Result<Image> {
-        let layer = Blob::new("application/vnd.oci.image.layer.v1.tar", layer.tar()?);
+    pub(crate) fn new(layers: &[&Layer], defaults: &Defaults<'_>) -> Result<Image> {
+        let layers = layers
+            .iter()
+            .map(|layer| Ok(Blob::new("application/vnd.oci.image.layer.v1.tar", layer.tar()?)))
+            .collect::<Result<Vec<_>>>()?;
+        let digests: Vec<String> = layers
+            .iter()
+            .map(|layer| format!("sha256:{}", layer.digest))
+            .collect();
         let config = Blob::json(
             "application/vnd.oci.image.config.v1+json",
             &json!({
@@ -141,7 +148,7 @@ impl Image {
                     "Env": defaults.environment,
                     "WorkingDir": "/",
                 },
-                "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{}", layer.digest)]},
+                "rootfs": {"type": "layers", "diff_ids": digests},
             }),
         )?;
         let manifest = Blob::json(
@@ -150,13 +157,13 @@ impl Image {
                 "schemaVersion": 2,
                 "mediaType": "application/vnd.oci.image.manifest.v1+json",
                 "config": config.descriptor(),
-                "layers": [layer.descriptor()],
+                "layers": layers.iter().map(Blob::descriptor).collect::<Vec<_>>(),
             }),
         )?;
         Ok(Image {
             manifest,
             config,
-            layer,
+            layers,
         })
     }
 
@@ -192,7 +199,7 @@ impl Image {
             0o644,
             serde_json::to_vec(&self.for_docker(names))?,
         );
-        for blob in [&self.manifest, &self.config, &self.layer] {
+        for blob in [&self.manifest, &self.config].into_iter().chain(&self.layers) {
             content.file(&blob.path(), 0o644, blob.content.clone());
         }
         let mut file = file;
@@ -202,7 +209,8 @@ impl Image {
 
     /// What `docker load` reads, which before Docker 25 knew no OCI layout.
     fn for_docker(&self, names: &[String]) -> Value {
-        json!([{"Config": self.config.path(), "RepoTags": names, "Layers": [self.layer.path()]}])
+        let layers: Vec<String> = self.layers.iter().map(Blob::path).collect();
+        json!([{"Config": self.config.path(), "RepoTags": names, "Layers": layers}])
     }
 
     fn named(&self, name: &str) -> Value {
@@ -262,7 +270,7 @@ mod tests {
         let write = |name: &str| {
             let path = folder.path().join(name);
             let image = Image::new(
-                &layer(),
+                &[&layer()],
                 &Defaults {
                     user: "65532",
                     ..Defaults::default()

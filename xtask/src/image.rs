@@ -1,7 +1,8 @@
 //! `cargo xtask image`: the adapters as OCI images, made without a container engine.
 //!
-//! An image holds the binary, the shared libraries it names, and a user: no shell, no package manager. It
-//! runs as 65532 on a read-only root file system.
+//! An image holds the binary, the shared libraries it names, and a user: no shell, no package manager, no
+//! certificate authorities. It runs as 65532 on a read-only root file system. All but the binary is one layer, which
+//! the adapters share.
 
 use crate::{
     archive::{Defaults, Image, Layer},
@@ -15,13 +16,25 @@ use std::process::{Command, ExitCode};
 pub(crate) struct Adapter {
     pub(crate) package: &'static str,
     pub(crate) chart: &'static str,
+    /// Values of the chart that fit the local cluster.
+    pub(crate) local_values: &'static [&'static str],
 }
 
 /// All of them.
-pub(crate) const ADAPTERS: [Adapter; 1] = [Adapter {
-    package: "ayatori-kubernetes-adapter",
-    chart: "kubernetes-adapter",
-}];
+pub(crate) const ADAPTERS: [Adapter; 2] = [
+    Adapter {
+        package: "ayatori-kubernetes-adapter",
+        chart: "kubernetes-adapter",
+        local_values: &[],
+    },
+    Adapter {
+        package: "ayatori-opensandbox-adapter",
+        chart: "opensandbox-adapter",
+        // It may try to read a Job's Secrets wherever it is; it has the right where somebody gives it, as tests do in
+        // their namespaces.
+        local_values: &["extraArgs={--allow-secrets}"],
+    },
+];
 
 /// Debian's number for nobody in particular, as distroless images use it.
 const USER: &str = "65532:65532";
@@ -75,7 +88,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 /// Builds every adapter and writes its archive.
 pub(crate) fn build(args: &Args) -> Result<Vec<Built>> {
     compile(args)?;
-    ADAPTERS.iter().map(|adapter| archive(adapter, args)).collect()
+    let base = base(args)?;
+    ADAPTERS
+        .iter()
+        .map(|adapter| archive(adapter, &base, args))
+        .collect()
 }
 
 fn compile(args: &Args) -> Result<()> {
@@ -93,14 +110,38 @@ fn compile(args: &Args) -> Result<()> {
     command::run(&mut cargo)
 }
 
-fn archive(adapter: &'static Adapter, args: &Args) -> Result<Built> {
-    let package = adapter.package;
+/// Where cargo has put an adapter.
+fn binary(adapter: &Adapter, args: &Args) -> PathBuf {
     let folder = if args.profile == "dev" {
         "debug"
     } else {
         &args.profile
     };
-    let image = image(package, &checkout::target().join(folder).join(package))?;
+    checkout::target().join(folder).join(adapter.package)
+}
+
+/// What every adapter needs beside its binary.
+fn base(args: &Args) -> Result<Layer> {
+    let mut layer = Layer::default();
+    layer.file("etc/passwd", 0o644, PASSWD);
+    layer.file("etc/group", 0o644, GROUP);
+    layer.file("etc/nsswitch.conf", 0o644, NSSWITCH);
+    for adapter in &ADAPTERS {
+        for library in libraries(&command::output(Command::new("ldd").arg(binary(adapter, args)))?) {
+            let inside = library
+                .strip_prefix("/")
+                .unwrap_or(&library)
+                .display()
+                .to_string();
+            layer.file(&inside, 0o755, read(&library)?);
+        }
+    }
+    Ok(layer)
+}
+
+fn archive(adapter: &'static Adapter, base: &Layer, args: &Args) -> Result<Built> {
+    let package = adapter.package;
+    let image = image(package, base, &binary(adapter, args))?;
     let content_tag = image.content_tag();
     let archive = checkout::images().join(match args.tag.as_str() {
         "dev" => format!("{package}.tar"),
@@ -120,30 +161,22 @@ fn archive(adapter: &'static Adapter, args: &Args) -> Result<Built> {
     Ok(Built { adapter, content_tag })
 }
 
-fn image(package: &str, binary: &Path) -> Result<Image> {
-    let read = |path: &Path| std::fs::read(path).with_context(|| format!("cannot read {}", path.display()));
-    let mut layer = Layer::default();
-    layer.file("etc/passwd", 0o644, PASSWD);
-    layer.file("etc/group", 0o644, GROUP);
-    layer.file("etc/nsswitch.conf", 0o644, NSSWITCH);
-    layer.file(&format!("usr/bin/{package}"), 0o755, read(binary)?);
-    for library in libraries(&command::output(Command::new("ldd").arg(binary))?) {
-        let inside = library
-            .strip_prefix("/")
-            .unwrap_or(&library)
-            .display()
-            .to_string();
-        layer.file(&inside, 0o755, read(&library)?);
-    }
+fn image(package: &str, base: &Layer, binary: &Path) -> Result<Image> {
+    let mut own = Layer::default();
+    own.file(&format!("usr/bin/{package}"), 0o755, read(binary)?);
     let entrypoint = format!("/usr/bin/{package}");
     Image::new(
-        &layer,
+        &[base, &own],
         &Defaults {
             user: USER,
             entrypoint: &[&entrypoint],
             ..Defaults::default()
         },
     )
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 /// The files that `ldd` names: the libraries and the loader. The kernel's own (`linux-vdso`) has no file.

@@ -59,7 +59,7 @@ pub(crate) fn load_private(cluster: &Cluster, names: &[String]) -> Result<()> {
         environment: &["PATH=/bin", "FROM_REGISTRY=yes"],
         ..Defaults::default()
     };
-    Image::new(&userland(&binary)?, &defaults)?.write(&path, names)?;
+    Image::new(&[&userland(&binary)?], &defaults)?.write(&path, names)?;
     docker::run(cluster, &["load", "--input", &path.display().to_string()]).map(drop)
 }
 
@@ -115,7 +115,7 @@ pub(crate) fn write_base(cluster: &Cluster) -> Result<()> {
         (EXECD, &execd, &commands),
     ];
     for (name, layer, defaults) in images {
-        Image::new(layer, defaults)?.write(&archive(cluster, name), &[reference(name)])?;
+        Image::new(&[layer], defaults)?.write(&archive(cluster, name), &[reference(name)])?;
     }
     Ok(())
 }
