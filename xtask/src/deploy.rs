@@ -15,19 +15,19 @@ const API_CHART: &str = "execution-api";
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Args {
-    /// Install into the cluster of $KUBECONFIG. It must be able to pull the images, so say which:
-    /// `--set image.repository=… --set image.tag=…`.
+    /// Install into the cluster of $KUBECONFIG. It must be able to pull the images, so say which, of each
+    /// adapter: `--set kubernetes-adapter:image.repository=… --set image.tag=…`.
     #[arg(long)]
     use_current_context: bool,
     /// Do not build and load the adapters' images: they are there, under the names given by `--set`.
     #[arg(long)]
     skip_images: bool,
-    /// A value of the adapters' charts, as for Helm.
-    #[arg(long, value_name = "KEY=VALUE")]
+    /// A value of the adapters' charts, as for Helm; of one of them, with its name before it.
+    #[arg(long, value_name = "[CHART:]KEY=VALUE")]
     set: Vec<String>,
-    /// A file of values of the adapters' charts.
-    #[arg(long, value_name = "FILE")]
-    values: Vec<PathBuf>,
+    /// A file of values of the adapters' charts, likewise.
+    #[arg(long, value_name = "[CHART:]FILE")]
+    values: Vec<String>,
     /// A value of the execution-api chart.
     #[arg(long, value_name = "KEY=VALUE")]
     api_set: Vec<String>,
@@ -53,24 +53,34 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 /// The values of an adapter's chart; the caller's come last and win.
 fn values(image: Option<&Built>, adapter: &Adapter, args: &Args) -> Vec<String> {
-    let mut values = match image {
-        Some(built) => set(&[
-            format!("image.repository=localhost/{}", adapter.package),
+    let mut values = Vec::new();
+    if !args.use_current_context {
+        values.extend(adapter.local_values.iter().map(|value| format!("--set={value}")));
+    }
+    if let Some(built) = image {
+        values.extend([
+            format!("--set=image.repository=localhost/{}", adapter.package),
+            "--set=image.pullPolicy=Never".into(),
             // In quotes a tag of digits alone would stay a string; --set-string is Helm's way.
-            "image.pullPolicy=Never".into(),
-        ])
-        .into_iter()
-        .chain([format!("--set-string=image.tag={}", built.content_tag)])
-        .collect(),
-        None => Vec::new(),
-    };
-    values.extend(
-        args.values
-            .iter()
-            .map(|file| format!("--values={}", file.display())),
-    );
-    values.extend(set(&args.set));
+            format!("--set-string=image.tag={}", built.content_tag),
+        ]);
+    }
+    let files = args.values.iter().filter_map(|file| of_chart(file, adapter));
+    values.extend(files.map(|file| format!("--values={file}")));
+    let single = args.set.iter().filter_map(|value| of_chart(value, adapter));
+    values.extend(single.map(|value| format!("--set={value}")));
     values
+}
+
+/// What is meant for this adapter's chart, without the chart's name.
+fn of_chart<'a>(value: &'a str, adapter: &Adapter) -> Option<&'a str> {
+    let named = value
+        .split_once(':')
+        .filter(|(chart, _)| ADAPTERS.iter().any(|adapter| adapter.chart == *chart));
+    match named {
+        Some((chart, value)) => (chart == adapter.chart).then_some(value),
+        None => Some(value),
+    }
 }
 
 fn set(values: &[String]) -> Vec<String> {
@@ -180,8 +190,39 @@ mod tests {
     }
 
     #[test]
-    fn without_a_built_image_the_chart_decides() {
-        let adapter = ADAPTERS.first().unwrap();
-        assert!(values(None, adapter, &Args::default()).is_empty());
+    fn a_value_may_be_meant_for_one_adapter_alone() {
+        let args = Args {
+            use_current_context: true,
+            set: vec![
+                "kubernetes-adapter:image.repository=a.example:5000/k".into(),
+                "opensandbox-adapter:image.repository=a.example:5000/o".into(),
+                "image.tag=1:2".into(),
+            ],
+            values: vec!["opensandbox-adapter:values.yaml".into()],
+            ..Args::default()
+        };
+        let of_each = ADAPTERS.each_ref().map(|adapter| values(None, adapter, &args));
+        assert_eq!(
+            of_each,
+            [
+                vec!["--set=image.repository=a.example:5000/k", "--set=image.tag=1:2"],
+                vec![
+                    "--values=values.yaml",
+                    "--set=image.repository=a.example:5000/o",
+                    "--set=image.tag=1:2"
+                ],
+            ]
+        );
+    }
+
+    #[test]
+    fn in_another_cluster_and_without_an_image_the_chart_decides() {
+        let args = Args {
+            use_current_context: true,
+            ..Args::default()
+        };
+        for adapter in &ADAPTERS {
+            assert!(values(None, adapter, &args).is_empty());
+        }
     }
 }
