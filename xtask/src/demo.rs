@@ -1,4 +1,8 @@
-//! `cargo xtask demo`: from a bare checkout to Jobs that ran, with the story of each.
+//! `cargo xtask demo`: from a bare checkout to Jobs that ran, with the story of each. The same Jobs run on every class,
+//! and have to end alike.
+
+mod sandboxed;
+mod verdict;
 
 use crate::{
     checkout, cluster, command, deploy,
@@ -9,14 +13,24 @@ use crate::{
 use anyhow::{Context, Result, ensure};
 use ayatori_core::conditions::{ACCEPTED, FINISHED, SCHEDULED, STARTED, find, is_true};
 use ayatori_core::job::Job;
+use sandboxed::{KeySecret, OpenSandbox};
 use serde::Deserialize;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
+use verdict::{Ending, Row, expected, is_gone, table};
 
-const NAMESPACE: &str = "demo";
-/// Says on a Job how it should end.
-const EXPECT: &str = "demo.ayatori.ddupan.top/expect";
+/// The Jobs of each class are in a namespace whose default it is, so that one manifest serves all.
+const KUBERNETES: Stage = Stage {
+    namespace: "demo",
+    class: "demo",
+};
+const OPENSANDBOX: Stage = Stage {
+    namespace: "demo-sandboxed",
+    class: "sandboxed",
+};
+/// The Job that is asked to stop.
+const CANCELLED: &str = "cancelled";
 /// How long all Jobs together may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -26,30 +40,56 @@ pub(crate) struct Args {
     /// --use-current-context`), instead of a local one.
     #[arg(long)]
     use_current_context: bool,
+    /// Then run the Jobs in sandboxes, too: of the server that the files `endpoint`, `ca.pem` and `api-key` of this
+    /// folder describe, as pods reach it.
+    #[arg(long, value_name = "FOLDER", requires = "use_current_context")]
+    opensandbox: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let kubeconfig = if args.use_current_context {
+    let (kubeconfig, server) = if args.use_current_context {
         let named = std::env::var_os("KUBECONFIG").context("--use-current-context needs $KUBECONFIG")?;
-        PathBuf::from(named)
+        (PathBuf::from(named), args.opensandbox.clone())
     } else {
         cluster::up(cluster::Mode::Full)?;
         deploy::run(&deploy::Args::default())?;
-        cluster::kubeconfig()
+        (cluster::kubeconfig(), Some(cluster::opensandbox()))
     };
     let demo = Demo {
         kubectl: programs::path(Program::Kubectl)?,
         kubeconfig,
     };
-    demo.prepare()?;
-    let finished = demo.play()?;
-    let wrong = demo.tell(&finished);
+    let mut stages = vec![KUBERNETES];
+    let class = Demo::example("class.yaml");
+    let class =
+        std::fs::read_to_string(&class).with_context(|| format!("cannot read {}", class.display()))?;
+    demo.offer(&class, KUBERNETES)?;
+    if let Some(server) = server.map(OpenSandbox::described_in) {
+        let (objects, secret) = server.put_into(&Demo::example("sandboxed-class.yaml"))?;
+        demo.store_key(&server, &secret)?;
+        demo.offer(&objects, OPENSANDBOX)?;
+        stages.push(OPENSANDBOX);
+    }
+    let wrong = demo.show(&stages)?;
     demo.farewell(args.use_current_context);
     Ok(if wrong == 0 {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// A class, and the namespace whose Jobs run on it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stage {
+    namespace: &'static str,
+    class: &'static str,
+}
+
+/// A Job as it was last seen.
+struct Player {
+    stage: Stage,
+    job: Job,
 }
 
 struct Demo {
@@ -63,108 +103,93 @@ struct List {
 }
 
 impl Demo {
-    fn kubectl(&self, arguments: &[&str]) -> Result<String> {
-        command::output(
-            Command::new(&self.kubectl)
-                .env("KUBECONFIG", &self.kubeconfig)
-                .args(arguments),
-        )
-    }
-
-    fn example(name: &str) -> String {
-        checkout::root().join("examples").join(name).display().to_string()
-    }
-
-    /// A namespace that may use the class, and no Jobs of an earlier demo.
-    fn prepare(&self) -> Result<()> {
-        eprintln!("creating namespace {NAMESPACE} and JobClass demo …");
-        let yaml = self.kubectl(&["create", "namespace", NAMESPACE, "--dry-run=client", "-o=yaml"])?;
-        let apply = ["apply", "--server-side", "--filename=-"];
+    fn command(&self) -> Command {
         let mut kubectl = Command::new(&self.kubectl);
-        command::output_with_input(
-            kubectl.env("KUBECONFIG", &self.kubeconfig).args(apply),
-            yaml.as_bytes(),
-        )?;
-        self.kubectl(&[
-            "label",
-            "--overwrite",
-            "namespace",
-            NAMESPACE,
-            "demo.ayatori.ddupan.top/allowed=true",
-        ])?;
-        self.kubectl(&[
-            "--namespace",
-            NAMESPACE,
-            "delete",
-            "ajobs",
-            "--all",
-            "--timeout=60s",
-        ])?;
-        self.kubectl(&["apply", "--filename", &Self::example("class.yaml")])?;
-        self.kubectl(&[
-            "annotate",
-            "--overwrite",
-            "namespace",
-            NAMESPACE,
-            "execution.ayatori.ddupan.top/default-job-class=demo",
-        ])?;
-        self.kubectl(&["wait", "--for=condition=Ready", "jobclass/demo", "--timeout=30s"])?;
+        kubectl.env("KUBECONFIG", &self.kubeconfig);
+        kubectl
+    }
+
+    fn kubectl(&self, arguments: &[&str]) -> Result<String> {
+        command::output(self.command().args(arguments))
+    }
+
+    fn kubectl_in(&self, stage: Stage, arguments: &[&str]) -> Result<String> {
+        self.kubectl(&[&["--namespace", stage.namespace], arguments].concat())
+    }
+
+    fn apply(&self, yaml: &str) -> Result<()> {
+        let apply = ["apply", "--server-side", "--force-conflicts", "--filename=-"];
+        command::output_with_input(self.command().args(apply), yaml.as_bytes()).map(drop)
+    }
+
+    fn example(name: &str) -> PathBuf {
+        checkout::root().join("examples").join(name)
+    }
+
+    /// Offers a class, in a namespace that may use it and has no Jobs of an earlier demo.
+    fn offer(&self, objects: &str, stage: Stage) -> Result<()> {
+        let Stage { namespace, class } = stage;
+        eprintln!("creating namespace {namespace} and JobClass {class} …");
+        let default = format!("execution.ayatori.ddupan.top/default-job-class={class}");
+        self.apply(&self.kubectl(&["create", "namespace", namespace, "--dry-run=client", "-o=yaml"])?)?;
+        let allowed = "demo.ayatori.ddupan.top/allowed=true";
+        self.kubectl(&["label", "--overwrite", "namespace", namespace, allowed])?;
+        self.kubectl_in(stage, &["delete", "ajobs", "--all", "--timeout=60s"])?;
+        self.apply(objects)?;
+        self.kubectl(&["annotate", "--overwrite", "namespace", namespace, &default])?;
+        let class = format!("jobclass/{class}");
+        self.kubectl(&["wait", "--for=condition=Ready", &class, "--timeout=30s"])?;
         Ok(())
     }
 
-    /// Creates the Jobs, cancels the one that wants it, and returns each as it was last seen.
-    fn play(&self) -> Result<Vec<Job>> {
-        self.kubectl(&[
-            "--namespace",
-            NAMESPACE,
+    /// The key goes from file to file: no command line shows it.
+    fn store_key(&self, server: &OpenSandbox, secret: &KeySecret) -> Result<()> {
+        let KeySecret { namespace, name, key } = secret;
+        let from = format!("--from-file={key}={}", server.api_key().display());
+        let create = [
             "create",
-            "--filename",
-            &Self::example("jobs.yaml"),
-        ])?;
-        self.ask_for_too_much()?;
-        let mut seen = self.jobs()?;
-        ensure!(!seen.is_empty(), "no Job was created");
-        let mut progress = Progress::start("Jobs", seen.len() as u64);
-        let mut done = Vec::<String>::new();
-        let mut cancelled = false;
-        let played = wait::until("every Job has come to its end", PATIENCE, || {
-            let now = self.jobs()?;
-            for job in &mut seen {
-                match now.iter().find(|j| j.metadata.uid == job.metadata.uid) {
-                    Some(current) => *job = current.clone(),
-                    None => job.metadata.deletion_timestamp = Some(deleted()),
-                }
-                if name(job) == "cancelled" && holds(job, STARTED) && !cancelled {
-                    let patch = r#"{"spec":{"cancelRequested":true}}"#;
-                    self.kubectl(&[
-                        "--namespace",
-                        NAMESPACE,
-                        "patch",
-                        "ajob/cancelled",
-                        "--type=merge",
-                        "--patch",
-                        patch,
-                    ])?;
-                    cancelled = true;
-                }
-                if settled(job) && !done.contains(&name(job)) {
-                    done.push(name(job));
-                    progress.step(&name(job));
-                }
-            }
-            Ok(done.len() == seen.len())
-        });
-        progress.finish();
-        if let Err(error) = played {
-            eprintln!("{error:#}");
+            "secret",
+            "generic",
+            name,
+            "--namespace",
+            namespace,
+            &from,
+        ];
+        self.apply(&self.kubectl(&[&create[..], &["--dry-run=client", "-o=yaml"]].concat())?)
+    }
+
+    /// Runs the Jobs on all stages, tells how it went, and returns how many went wrong.
+    fn show(&self, stages: &[Stage]) -> Result<usize> {
+        for stage in stages {
+            self.begin(*stage)?;
         }
-        Ok(seen)
+        if stages.contains(&OPENSANDBOX) {
+            let file = Self::example("sandboxed-job.yaml").display().to_string();
+            self.kubectl_in(KUBERNETES, &["create", "--filename", &file])?;
+        }
+        let players = self.play(stages)?;
+        let mut wrong = players.iter().filter(|player| !tell(player)).count();
+        println!("\n{} Jobs, {wrong} with another end than expected", players.len());
+        if let [_, _, ..] = stages {
+            let classes: Vec<&str> = stages.iter().map(|stage| stage.class).collect();
+            let rows = compare(stages, &players);
+            wrong += rows.iter().filter(|row| !row.is_equal()).count();
+            println!("\nThe same Jobs on each class:\n{}", table(&classes, &rows));
+        }
+        Ok(wrong)
+    }
+
+    /// Creates the Jobs of a stage.
+    fn begin(&self, stage: Stage) -> Result<()> {
+        let file = Self::example("jobs.yaml").display().to_string();
+        self.kubectl_in(stage, &["create", "--filename", &file])?;
+        self.ask_for_too_much(stage)
     }
 
     /// A Job beyond its class's limits: refused at creation, in words.
-    fn ask_for_too_much(&self) -> Result<()> {
-        let file = Self::example("too-greedy.yaml");
-        match self.kubectl(&["--namespace", NAMESPACE, "create", "--filename", &file]) {
+    fn ask_for_too_much(&self, stage: Stage) -> Result<()> {
+        let file = Self::example("too-greedy.yaml").display().to_string();
+        match self.kubectl_in(stage, &["create", "--filename", &file]) {
             // Without the admission policies the controller refuses it, as one of the Jobs.
             Ok(_) => Ok(()),
             Err(refusal) if refusal.to_string().contains("ResourcesOutOfRange") => {
@@ -175,34 +200,54 @@ impl Demo {
         }
     }
 
-    fn jobs(&self) -> Result<Vec<Job>> {
-        let json = self.kubectl(&["--namespace", NAMESPACE, "get", "ajobs", "--output=json"])?;
-        let list: List = serde_json::from_str(&json).context("what kubectl printed are no Jobs")?;
-        Ok(list.items)
-    }
-
-    /// Prints every Job's story and returns how many ended otherwise than they should.
-    fn tell(&self, jobs: &[Job]) -> usize {
-        let mut wrong = 0;
-        for job in jobs {
-            println!("\n{}", name(job));
-            let status = job.status.clone().unwrap_or_default();
-            for type_ in [ACCEPTED, SCHEDULED, STARTED, FINISHED] {
-                if let Some(c) = find(&status.conditions, type_) {
-                    let at = c.last_transition_time.0;
-                    println!("  {at}  {type_:9} {:5}  {}: {}", c.status, c.reason, c.message);
+    /// Waits for the Jobs, cancels those that want it, and returns each as it was last seen.
+    fn play(&self, stages: &[Stage]) -> Result<Vec<Player>> {
+        let mut players = self.players(stages)?;
+        ensure!(!players.is_empty(), "no Job was created");
+        let mut progress = Progress::start("Jobs", players.len() as u64);
+        let mut settled_before = vec![false; players.len()];
+        let mut cancelled = Vec::new();
+        let played = wait::until("every Job has come to its end", PATIENCE, || {
+            let now = self.players(stages)?;
+            for (player, settled_before) in players.iter_mut().zip(&mut settled_before) {
+                match now.iter().find(|p| p.job.metadata.uid == player.job.metadata.uid) {
+                    Some(current) => player.job = current.job.clone(),
+                    None => player.job.metadata.deletion_timestamp = Some(deleted()),
+                }
+                let (stage, name) = (player.stage, name(&player.job));
+                if name == CANCELLED && holds(&player.job, STARTED) && !cancelled.contains(&stage) {
+                    self.cancel(stage)?;
+                    cancelled.push(stage);
+                }
+                if settled(&player.job) && !*settled_before {
+                    *settled_before = true;
+                    progress.step(&format!("{} on {}", name, stage.class));
                 }
             }
-            let (is, should) = (ending(job), expected(job));
-            let verdict = if is == should { "as expected" } else { "WRONG" };
-            println!("  => {is}  ({verdict})");
-            if is != should {
-                wrong += 1;
-                println!("     expected: {should}");
-            }
+            Ok(settled_before.iter().all(|settled| *settled))
+        });
+        progress.finish();
+        if let Err(error) = played {
+            eprintln!("{error:#}");
         }
-        println!("\n{} Jobs, {wrong} with another end than expected", jobs.len());
-        wrong
+        Ok(players)
+    }
+
+    fn cancel(&self, stage: Stage) -> Result<()> {
+        let job = format!("ajob/{CANCELLED}");
+        let patch = r#"{"spec":{"cancelRequested":true}}"#;
+        self.kubectl_in(stage, &["patch", &job, "--type=merge", "--patch", patch])
+            .map(drop)
+    }
+
+    fn players(&self, stages: &[Stage]) -> Result<Vec<Player>> {
+        let mut players = Vec::new();
+        for stage in stages {
+            let json = self.kubectl_in(*stage, &["get", "ajobs", "--output=json"])?;
+            let list: List = serde_json::from_str(&json).context("what kubectl printed are no Jobs")?;
+            players.extend(list.items.into_iter().map(|job| Player { stage: *stage, job }));
+        }
+        Ok(players)
     }
 
     fn farewell(&self, current_context: bool) {
@@ -212,8 +257,9 @@ impl Demo {
                 self.kubeconfig.display()
             );
         }
+        let namespace = KUBERNETES.namespace;
         println!(
-            "  kubectl -n {NAMESPACE} get ajobs -o wide\n  kubectl -n {NAMESPACE} describe ajob exits-3"
+            "  kubectl get ajobs --all-namespaces -o wide\n  kubectl -n {namespace} describe ajob exits-3"
         );
         if !current_context {
             println!(
@@ -221,6 +267,47 @@ impl Demo {
             );
         }
     }
+}
+
+/// Prints a Job's story and says whether it ended as it should.
+fn tell(player: &Player) -> bool {
+    let Player { stage, job } = player;
+    println!("\n{} in {}", name(job), stage.namespace);
+    let status = job.status.clone().unwrap_or_default();
+    for type_ in [ACCEPTED, SCHEDULED, STARTED, FINISHED] {
+        if let Some(c) = find(&status.conditions, type_) {
+            let at = c.last_transition_time.0;
+            println!("  {at}  {type_:9} {:5}  {}: {}", c.status, c.reason, c.message);
+        }
+    }
+    let ending = Ending::of(job);
+    let should = expected(job).unwrap_or("nothing");
+    let right = ending.is_as(should);
+    println!("  => {ending}  ({})", if right { "as expected" } else { "WRONG" });
+    if !right {
+        println!("     expected: {should}");
+    }
+    right
+}
+
+/// The Jobs that every stage has, side by side.
+fn compare(stages: &[Stage], players: &[Player]) -> Vec<Row> {
+    let of = |stage: Stage, wanted: &str| {
+        players
+            .iter()
+            .find(|player| player.stage == stage && name(&player.job) == wanted)
+            .map(|player| Ending::of(&player.job))
+    };
+    let first = stages.first().copied();
+    players
+        .iter()
+        .filter(|player| Some(player.stage) == first)
+        .filter_map(|player| {
+            let name = name(&player.job);
+            let endings: Option<Vec<_>> = stages.iter().map(|stage| of(*stage, &name)).collect();
+            endings.map(|endings| Row { name, endings })
+        })
+        .collect()
 }
 
 fn name(job: &Job) -> String {
@@ -231,21 +318,8 @@ fn holds(job: &Job, type_: &str) -> bool {
     job.status.as_ref().is_some_and(|s| is_true(&s.conditions, type_))
 }
 
-fn expected(job: &Job) -> String {
-    job.metadata
-        .annotations
-        .as_ref()
-        .and_then(|a| a.get(EXPECT))
-        .cloned()
-        .unwrap_or_default()
-}
-
 fn deleted() -> k8s_openapi::apimachinery::pkg::apis::meta::v1::Time {
     k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::now())
-}
-
-fn is_gone(job: &Job) -> bool {
-    job.metadata.deletion_timestamp.is_some()
 }
 
 /// Nothing more is expected to happen to it.
@@ -255,33 +329,9 @@ fn settled(job: &Job) -> bool {
         .as_ref()
         .and_then(|s| find(&s.conditions, ACCEPTED))
         .is_some_and(|c| c.status == "False");
-    if expected(job).ends_with("gone") {
+    if expected(job).is_some_and(|ending| ending.ends_with("gone")) {
         is_gone(job)
     } else {
         refused || holds(job, FINISHED)
     }
-}
-
-/// How the API says it ended, in the words of the annotation.
-fn ending(job: &Job) -> String {
-    let Some(status) = &job.status else {
-        return "nothing".to_owned();
-    };
-    let mut words = match (&status.result, find(&status.conditions, ACCEPTED)) {
-        (Some(result), _) => {
-            let code = result
-                .exit_code
-                .map(|code| format!(", {code}"))
-                .unwrap_or_default();
-            format!("{:?}, {}{code}", result.outcome, result.reason)
-        }
-        (None, Some(c)) if c.status == "False" => format!("Rejected, {}", c.reason),
-        (None, _) => status
-            .state
-            .map_or_else(|| "nothing".to_owned(), |state| format!("{state:?}")),
-    };
-    if is_gone(job) {
-        words.push_str(", then gone");
-    }
-    words
 }

@@ -85,6 +85,11 @@ pub(crate) fn kubeconfig() -> PathBuf {
     checkout::cluster_state().join("kubeconfig")
 }
 
+/// The folder with the files that describe the OpenSandbox server of this checkout's cluster; see `opensandbox.rs`.
+pub(crate) fn opensandbox() -> PathBuf {
+    checkout::cluster_state().join("opensandbox")
+}
+
 /// Whether anything of a cluster of this checkout runs.
 pub(crate) fn is_running() -> Result<bool> {
     Ok(Cluster::of_this_checkout()?.is_some_and(|cluster| cluster.is_alive()))
