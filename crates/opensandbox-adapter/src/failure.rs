@@ -14,8 +14,8 @@ use http::{HeaderValue, StatusCode};
 
 use crate::wire::ServerWord;
 
-/// How much of a server's message goes on.
-const EXCERPT: usize = 300;
+/// How much of a message of the server goes on: that of a failed pull names the image twice before the cause.
+const EXCERPT: usize = 600;
 
 /// A server that asks to be left alone for longer is asked again after this.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(300);
@@ -422,7 +422,7 @@ mod tests {
             let (r, c, message) = sorted(status, &body);
             assert_eq!((r, c), (reason, certain), "{status} {body}: {message}");
             assert!(!message.contains("canary") && !message.contains('<'), "{message}");
-            assert!(!message.contains('\n') && message.len() < 400, "{message}");
+            assert!(!message.contains('\n') && message.len() < 700, "{message}");
         }
     }
 
