@@ -255,3 +255,32 @@ pub(crate) fn unobservable(why: Why) -> Why {
     };
     Why::new(reason, why.message)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_identity_of_a_server_is_its_endpoint_however_it_ends() {
+        let of = |endpoint: &str| {
+            let mut parameters = OpenSandboxExecutionParameters::default();
+            parameters.spec.endpoint = endpoint.to_owned();
+            identity(&parameters).endpoint_hash
+        };
+        assert_eq!(of("https://a.example/base"), of("https://a.example/base/"));
+        assert_ne!(of("https://a.example"), of("https://b.example"));
+        assert_eq!(of("https://a.example").len(), 32);
+    }
+
+    #[test]
+    fn trouble_with_the_key_is_told_from_trouble_with_the_server() {
+        for (reason, expected) in [
+            ("AuthenticationFailed", "CredentialsInvalid"),
+            ("SecretNotFound", "CredentialsInvalid"),
+            ("BackendUnavailable", "BackendUnreachable"),
+            ("BackendAtCapacity", "BackendUnreachable"),
+        ] {
+            assert_eq!(unobservable(Why::new(reason, "")).reason, expected);
+        }
+    }
+}

@@ -216,3 +216,161 @@ impl Sightings {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct World {
+        sightings: Sightings,
+        told: mpsc::UnboundedReceiver<ObjectRef<Job>>,
+        began: Instant,
+    }
+
+    fn job(name: &str) -> ObjectRef<Job> {
+        ObjectRef::<Job>::new(name).within("team")
+    }
+
+    /// A sandbox of the Job whose UID is its name.
+    fn sandbox(job: &str, state: &str) -> Sandbox {
+        let label = (ayatori_core::names::JOB_UID_LABEL.to_owned(), job.to_owned());
+        Sandbox {
+            id: format!("sandbox-of-{job}"),
+            state: state.to_owned(),
+            reason: None,
+            message: None,
+            last_transition_at: None,
+            created_at: None,
+            expires_at: None,
+            metadata: [label].into(),
+        }
+    }
+
+    impl World {
+        fn new() -> Self {
+            let (changes, told) = mpsc::unbounded_channel();
+            Self {
+                sightings: Sightings::new(changes),
+                told,
+                began: Instant::now(),
+            }
+        }
+
+        fn at(&self, seconds: u64) -> Instant {
+            self.began + Duration::from_secs(seconds)
+        }
+
+        /// What a Job that asks is shown.
+        fn asks(&self, name: &str) -> String {
+            let id = format!("sandbox-of-{name}");
+            match self.sightings.follow(name, job(name), &id) {
+                Ok(Some(sandbox)) => sandbox.state.clone(),
+                Ok(None) => "nothing".to_owned(),
+                Err(why) => why.reason,
+            }
+        }
+
+        fn told(&mut self) -> Vec<String> {
+            let mut names = Vec::new();
+            while let Ok(object) = self.told.try_recv() {
+                names.push(object.name);
+            }
+            names.sort();
+            names
+        }
+    }
+
+    #[test]
+    fn a_job_is_told_when_what_its_sandbox_shows_is_new_and_only_then() {
+        let mut world = World::new();
+        assert_eq!(world.asks("a"), "nothing");
+        for (second, list, told, shown) in [
+            (
+                1,
+                vec![sandbox("a", "Running"), sandbox("b", "Running")],
+                vec!["a"],
+                "Running",
+            ),
+            (
+                2,
+                vec![sandbox("b", "Failed"), sandbox("a", "Running")],
+                vec![],
+                "Running",
+            ),
+            (3, vec![sandbox("a", "Terminated")], vec!["a"], "Terminated"),
+            (4, vec![], vec!["a"], "nothing"),
+            (5, vec![], vec![], "nothing"),
+        ] {
+            world.sightings.listed(list, world.at(second));
+            assert_eq!(world.told(), told, "second {second}");
+            assert_eq!(world.asks("a"), shown, "second {second}");
+        }
+        world.sightings.forget("a");
+        world.sightings.listed(vec![sandbox("a", "Running")], world.at(6));
+        assert_eq!(world.told(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_list_that_was_asked_for_earlier_does_not_outdo_a_look() {
+        let world = World::new();
+        world.sightings.note(sandbox("a", "Paused"), world.at(2));
+        world.sightings.listed(vec![sandbox("a", "Running")], world.at(1));
+        assert_eq!(world.asks("a"), "Paused");
+        world.sightings.listed(vec![], world.at(1));
+        assert_eq!(
+            world.asks("a"),
+            "Paused",
+            "what is missing in it may have come since"
+        );
+        world.sightings.note(sandbox("a", "Running"), world.at(1));
+        assert_eq!(world.asks("a"), "Paused", "nor does an answer that came late");
+        world
+            .sightings
+            .listed(vec![sandbox("a", "Terminated")], world.at(3));
+        assert_eq!(world.asks("a"), "Terminated");
+    }
+
+    #[test]
+    fn a_server_that_stays_away_is_said_to_be_once_and_again_when_it_is_back() {
+        let mut world = World::new();
+        world.asks("a");
+        let away = || Why::new("BackendUnreachable", "no answer");
+        world.sightings.note(sandbox("a", "Running"), world.at(0));
+        world.sightings.failed(&away());
+        assert_eq!(
+            (world.asks("a"), world.told()),
+            ("Running".to_owned(), vec![]),
+            "not at once"
+        );
+        let Some(long_ago) = Instant::now().checked_sub(AWAY) else {
+            unreachable!("the machine has run for longer")
+        };
+        world.sightings.state().heard = long_ago;
+        world.sightings.failed(&away());
+        assert_eq!(world.told(), ["a"]);
+        assert_eq!(world.asks("a"), "BackendUnreachable");
+        world.sightings.failed(&away());
+        assert_eq!(world.told(), Vec::<String>::new(), "once");
+        world.sightings.listed(vec![sandbox("a", "Running")], world.at(1));
+        assert_eq!(
+            (world.asks("a"), world.told()),
+            ("Running".to_owned(), vec!["a".to_owned()])
+        );
+    }
+
+    #[test]
+    fn who_is_not_shown_or_does_not_ask_for_long_is_asked_whether_it_still_cares() {
+        let mut world = World::new();
+        world.asks("unseen");
+        world.asks("unasked");
+        world.sightings.note(sandbox("unasked", "Running"), world.at(0));
+        let list = || vec![sandbox("unasked", "Running")];
+        world.sightings.listed(list(), world.at(59));
+        assert_eq!(world.told(), Vec::<String>::new());
+        world.sightings.listed(list(), world.at(70));
+        assert_eq!(world.told(), ["unseen"]);
+        world.sightings.listed(list(), world.at(3700));
+        assert_eq!(world.told(), ["unasked"]);
+        assert!(!world.sightings.are_wanted());
+    }
+}
