@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use jiff::SignedDuration;
 use serde_json::Value;
 
@@ -92,6 +93,8 @@ pub enum Fault {
     EchoesRequest,
     /// … this status with an error of this code, in the server's own form.
     Refuses(u16, &'static str),
+    /// … this status with this body, called JSON.
+    Answers(u16, Bytes),
     /// … an answer with a body that never ends.
     Floods,
 }

@@ -68,18 +68,16 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
     let (head, body) = request.into_parts();
     let body = body.collect().await.map_err(|_| Lost)?.to_bytes();
     let asked = Asked::of(&head, &body);
-    let has_key = head
-        .headers
-        .get(API_KEY_HEADER)
-        .map(|key| key.as_bytes() == shared.key.as_bytes());
-    let fault = shared.with(|inside| {
+    let key = head.headers.get(API_KEY_HEADER);
+    let (has_key, fault) = shared.with(|inside| {
+        let has_key = key.map(|key| key.as_bytes() == inside.key.as_bytes());
         inside.recorded.push(Recorded {
             call: asked.call,
             target: head.uri.to_string(),
             carried_a_key: has_key.is_some(),
             body: asked.body.clone(),
         });
-        inside.faults.take(asked.call)
+        (has_key, inside.faults.take(asked.call))
     });
     if has_key != Some(true) {
         return Ok(error(
@@ -187,6 +185,7 @@ async fn unserved(fault: &Fault, head: &Parts, asked: &Asked) -> Option<Result<R
             reply(422, &json!({"detail": [problem]}))
         }
         Fault::Refuses(status, code) => error(*status, code),
+        Fault::Answers(status, body) => response(*status, "application/json", body.clone().into()),
         Fault::Floods => {
             let chunks = stream::repeat(Ok::<_, Lost>(Bytes::from_static(&[b' '; 1 << 16])));
             response(200, "application/json", Body::from_stream(chunks))
@@ -230,10 +229,17 @@ async fn spoil(fault: &Fault, answer: Response<Body>) -> Result<Response<Body>, 
 
 /// A create request that is answered, when its sandbox is there.
 async fn serve_request(shared: &Shared, asked: &Asked) -> Response<Body> {
-    let answer = carry_out(shared, asked);
-    if asked.call == Call::Create {
-        tokio::time::sleep(shared.with(|inside| inside.faults.creation_takes)).await;
+    if asked.call != Call::Create {
+        return carry_out(shared, asked);
     }
+    let takes = shared.with(|inside| {
+        inside.creating = inside.creating.saturating_add(1);
+        inside.most_creating = inside.most_creating.max(inside.creating);
+        inside.faults.creation_takes
+    });
+    let answer = carry_out(shared, asked);
+    tokio::time::sleep(takes).await;
+    shared.with(|inside| inside.creating = inside.creating.saturating_sub(1));
     answer
 }
 

@@ -31,7 +31,7 @@ pub use faults::{Call, Edit, Fault, Faults};
 pub use world::{Director, Script};
 use world::{Sandbox, after};
 
-/// The API key every stub accepts.
+/// The API key every stub accepts at first.
 pub const API_KEY: &str = "stub-api-key-canary";
 
 /// A running server. It ends, with every connection, when this is dropped.
@@ -85,7 +85,6 @@ impl Stub {
             None => (None, None),
         };
         let shared = Arc::new(Shared {
-            key: API_KEY.to_owned(),
             inside: Mutex::new(Inside::new(director)),
             changed: watch::Sender::new(()),
         });
@@ -108,9 +107,14 @@ impl Stub {
         self.ca_bundle.as_deref()
     }
 
-    /// A key that is accepted.
+    /// The key that is accepted at first.
     pub fn key(&self) -> SecretString {
         API_KEY.into()
+    }
+
+    /// Accepts this key from now on, and no other.
+    pub fn accept_key(&self, key: &str) {
+        self.shared.with(|inside| key.clone_into(&mut inside.key));
     }
 
     /// Changes how it misbehaves, from the next request on.
@@ -148,6 +152,11 @@ impl Stub {
         };
         self.shared
             .with(|inside| inside.recorded.iter().filter(posted).count())
+    }
+
+    /// How many create requests were being carried out at a time, at most.
+    pub fn most_creates_at_once(&self) -> usize {
+        self.shared.with(|inside| inside.most_creating)
     }
 
     /// How many commands have been started in sandboxes with this label, also in those that are gone.
@@ -205,7 +214,6 @@ impl Stub {
 
 /// What the stub and its connections share.
 struct Shared {
-    key: String,
     inside: Mutex<Inside>,
     changed: watch::Sender<()>,
 }
@@ -220,21 +228,28 @@ impl Shared {
 
 /// The server's mind.
 struct Inside {
+    key: String,
     faults: Faults,
     recorded: Vec<Recorded>,
     sandboxes: Vec<Sandbox>,
     director: Director,
     ahead: SignedDuration,
+    /// How many create requests are being carried out, and how many ever were at a time.
+    creating: usize,
+    most_creating: usize,
 }
 
 impl Inside {
     fn new(director: Director) -> Self {
         Self {
+            key: API_KEY.to_owned(),
             faults: Faults::default(),
             recorded: Vec::new(),
             sandboxes: Vec::new(),
             director,
             ahead: SignedDuration::ZERO,
+            creating: 0,
+            most_creating: 0,
         }
     }
 
