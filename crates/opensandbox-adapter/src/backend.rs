@@ -1,46 +1,37 @@
-//! The [`Backend`] of OpenSandbox servers: asks a server or what it has shown, lets [`crate::mapping`] and
-//! [`crate::prospect`] say what that means, and sends the requests that follow.
+//! The [`Backend`] of OpenSandbox servers: finds the server, and asks and tells it what [`crate::entrypoint`] says, or
+//! what is the same however commands are started.
 
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use ayatori_controller::backend::Backend;
 use ayatori_controller::references::{References, SecretScope};
 use ayatori_core::admission::Admissible;
 use ayatori_core::execution::{
-    Answer, ExecutionName, Gone, Prospect, Protocol, Remains, State, Submission, Why, Windows,
+    Answer, ExecutionName, Prospect, Protocol, Remains, State, Submission, Why, Windows,
 };
 use ayatori_core::job::{BackendIdentity, Job};
 use ayatori_core::job_class::JobClass;
-use ayatori_core::lifecycle::{Settings, active_deadline};
+use ayatori_core::lifecycle::Settings;
 use ayatori_core::names::OPENSANDBOX_CONTROLLER;
 use ayatori_core::parameters::{CommandMode, OpenSandboxExecutionParameters, RequestMapping};
 use ayatori_core::stage::{Accepted, Attempted, Closed, Departing, Recorded};
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
 use jiff::{SignedDuration, Timestamp};
+use kube::Client as ApiClient;
 use kube::runtime::reflector::ObjectRef;
-use kube::{Client as ApiClient, ResourceExt};
 use tokio::sync::mpsc;
 
-use crate::client::{self, Client};
-use crate::expiry;
+use crate::client;
+use crate::entrypoint;
 use crate::failure::Failure;
 use crate::keys::Keys;
-use crate::mapping::{self, Look, Phase};
-use crate::metadata;
-use crate::prospect::{self, prospect};
+use crate::prospect::prospect;
+use crate::reached::{Reached, recorded_id, scheduling, uid, unavailable};
 use crate::request;
-use crate::server::{self, Manners, Server, Servers, unobservable};
+use crate::server::{self, Manners, Servers, unobservable};
 use crate::slots::Slot;
-use crate::wire::Sandbox;
-use crate::wrapper;
-
-/// How long a server is left alone that has no room and does not say for how long.
-const NO_ROOM: Duration = Duration::from_secs(5);
-
-/// When a stop that the server has not carried out is looked at again.
-const AGAIN: SignedDuration = SignedDuration::from_secs(1);
 
 /// What the OpenSandbox adapter can be told on its command line.
 #[derive(Clone, Debug, clap::Args)]
@@ -184,8 +175,6 @@ impl OpenSandboxBackend {
         Ok(Reached { server, client })
     }
 
-    // -------------------------------------------------------------------------------------------- questions
-
     async fn can_execute(
         &self,
         job: &Job,
@@ -203,253 +192,12 @@ impl OpenSandboxBackend {
         let words = request::Words::of(job, &parameters.spec, &self.references).await?;
         Ok(words.map(drop))
     }
-
-    /// Everything that is known of the recorded sandbox.
-    async fn state(&self, job: Recorded<'_>, reached: &Reached) -> Result<State, Why> {
-        let Reached { server, client } = reached;
-        let (uid, id) = (uid(job.job()), job.id());
-        let object = ObjectRef::from_obj(job.job());
-        let shown = match server.sightings.follow(&uid, object, id)? {
-            Some(sandbox) => Some(sandbox),
-            None => reached.look(id).await.map_err(why)?,
-        };
-        let Some(sandbox) = shown else {
-            return self.missing(job, reached).await;
-        };
-        server.is_not_gone(id);
-        if !metadata::is_of(&sandbox.metadata, job.job()) {
-            return Ok(State::Unobservable(prospect::foreign(id)));
-        }
-        let mut look = Look {
-            sandbox: &sandbox,
-            evidence: None,
-            out_of_memory: false,
-            at: Timestamp::now(),
-            started: job.started(),
-            stop_requested: job.stop().is_some(),
-            deadline: active_deadline(job.job(), job.accepted().at()),
-            renew_at: sandbox
-                .expires_at
-                .and_then(|at| expiry::renewal(job.job(), job.accepted().at(), at)),
-        };
-        let needs_evidence = match mapping::phase(&sandbox) {
-            Phase::Over(_) | Phase::Expired | Phase::SaidToBeOver => true,
-            Phase::Pending | Phase::Up | Phase::Frozen | Phase::Unknown => false,
-        };
-        if needs_evidence {
-            let (log, events) = futures::join!(client.log(id), client.events(id));
-            let (Some(log), Some(events)) = (log.map_err(why)?, events.map_err(why)?) else {
-                server.sightings.note_gone(id);
-                return self.missing(job, reached).await;
-            };
-            let attempt = metadata::attempt(&sandbox.metadata).unwrap_or_default();
-            look.evidence = wrapper::evidence(&log, attempt);
-            look.out_of_memory = mapping::says_out_of_memory(&events);
-        }
-        Ok(mapping::state(&look))
-    }
-
-    /// The recorded sandbox is not there. That is proof of its end where we have deleted it, or where the server has
-    /// said so for a while and shows nothing else of the Job.
-    async fn missing(&self, job: Recorded<'_>, reached: &Reached) -> Result<State, Why> {
-        let (server, id) = (&reached.server, job.id());
-        let stopped = job.stop().is_some_and(|stop| stop.delivered_time.is_some());
-        let for_good = server.is_gone_for_good(id);
-        let proven = stopped || (for_good && reached.all_of(&uid(job.job())).await?.is_empty());
-        let message = if proven {
-            format!("sandbox {id} does not exist any more")
-        } else {
-            format!(
-                "sandbox {id} is not to be found; if it stays so, the Job ends with ExecutionLost within a minute or two"
-            )
-        };
-        Ok(State::Gone(Gone {
-            proven,
-            why: Why::new("ExecutionNotFound", message),
-        }))
-    }
-
-    // ---------------------------------------------------------------------------------------------- effects
-
-    async fn create(
-        &self,
-        job: Attempted<'_>,
-        parameters: &OpenSandboxExecutionParameters,
-    ) -> Result<ExecutionName, Submission> {
-        let refused = |why: Why| Submission::Refused(scheduling(why));
-        let Reached { server, client } = self.reach(Some(parameters)).await.map_err(refused)?;
-        let words = request::Words::of(job.accepted().job(), &parameters.spec, &self.references).await;
-        let words = words.and_then(|words| words).map_err(refused)?;
-        let attempt = job.attempt();
-        let lead = self
-            .options
-            .send_window()
-            .saturating_add(self.options.clock_skew());
-        let fence = wrapper::Fence {
-            earliest: earlier(attempt.send_before.0, lead),
-            latest: attempt.start_before.0,
-        };
-        let now = Timestamp::now();
-        let request = words.into_request(job, fence, &parameters.spec, server.longest_life(), now);
-        let request = request.map_err(refused)?;
-        if Timestamp::now() > attempt.send_before.0 {
-            return Err(refused(Why::new(
-                "BackendUnavailable",
-                "what the Job refers to was not read in time to send the create request; trying again",
-            )));
-        }
-        let at = Instant::now();
-        match client.create(&request).await {
-            Ok(sandbox) => {
-                let name = prospect::name(&sandbox.id);
-                server.sightings.note(sandbox, at);
-                Ok(name)
-            }
-            Err(failure) => {
-                if let Failure::Busy { retry_after, .. } = &failure {
-                    server.slots.close_for(retry_after.unwrap_or(NO_ROOM));
-                }
-                if let Some(seconds) = longest_life(&failure) {
-                    server.note_longest_life(seconds);
-                }
-                Err(if failure.is_certain() {
-                    refused(failure.why())
-                } else {
-                    Submission::Unanswered(failure.why())
-                })
-            }
-        }
-    }
-
-    /// Freezes first: what is frozen shows for ever that it had not ended. Only when that is stored may it go.
-    async fn end(&self, job: Recorded<'_>, reached: &Reached) -> Result<Answer, Failure> {
-        let id = job.id();
-        if job.stop().is_some_and(|stop| stop.delivered_time.is_some()) {
-            reached.delete(id).await?;
-            return Ok(Answer::Done);
-        }
-        // Whatever the answer is: only a look afterwards shows what became of it.
-        let paused = reached.client.pause(id).await;
-        let shown = reached.look(id).await?;
-        let goes_on = shown.is_some_and(|s| matches!(mapping::phase(&s), Phase::Up | Phase::Pending));
-        match paused {
-            Err(failure) if goes_on => Err(failure),
-            Ok(()) if goes_on => Ok(Answer::Later(AGAIN)),
-            Ok(()) | Err(_) => Ok(Answer::Done),
-        }
-    }
-
-    async fn put_off(&self, job: Recorded<'_>, reached: &Reached) -> Result<Answer, Failure> {
-        let id = job.id();
-        let expiry = expiry::expiry(job.job(), job.accepted().at(), Timestamp::now());
-        reached.client.renew(id, expiry).await?;
-        // What was seen has the old expiry.
-        reached.look(id).await?;
-        Ok(Answer::Done)
-    }
-
-    async fn clear(&self, job: &Job, recorded: Option<&str>, reached: &Reached) -> Result<Answer, Why> {
-        if let Some(id) = recorded {
-            reached.delete(id).await.map_err(why)?;
-        }
-        for sandbox in reached.all_of(&uid(job)).await? {
-            if metadata::is_of(&sandbox.metadata, job) {
-                reached.delete(&sandbox.id).await.map_err(why)?;
-            }
-        }
-        reached.server.sightings.forget(&uid(job));
-        Ok(Answer::Done)
-    }
-
-    /// What there is of a Job, by the ids of sandboxes.
-    async fn left(&self, job: Departing<'_>, reached: &Reached) -> Result<Vec<String>, Why> {
-        let mut left: Vec<_> = reached
-            .all_of(&uid(job.job()))
-            .await?
-            .into_iter()
-            .filter(|sandbox| metadata::is_of(&sandbox.metadata, job.job()))
-            .map(|sandbox| sandbox.id)
-            .collect();
-        // A list that does not show it is no proof.
-        if let Some(id) = recorded_id(job)
-            && !left.iter().any(|known| known == id)
-            && reached.look(id).await.map_err(why)?.is_some()
-        {
-            left.push(id.to_owned());
-        }
-        Ok(left)
-    }
-}
-
-/// A server, and a client with its key of now.
-struct Reached {
-    server: Arc<Server>,
-    client: Client,
-}
-
-impl Reached {
-    /// One sandbox, as the server shows it now.
-    async fn look(&self, id: &str) -> Result<Option<Arc<Sandbox>>, Failure> {
-        let at = Instant::now();
-        let shown = self.client.get(id).await?;
-        if shown.is_none() {
-            self.server.sightings.note_gone(id);
-        }
-        Ok(shown.map(|sandbox| self.server.sightings.note(sandbox, at)))
-    }
-
-    /// All sandboxes that carry the Job's UID.
-    async fn all_of(&self, job_uid: &str) -> Result<Vec<Sandbox>, Why> {
-        let listing = self.client.list(&metadata::of_job(job_uid)).await.map_err(why)?;
-        if listing.one_page {
-            return Ok(listing.sandboxes);
-        }
-        Err(Why::new(
-            "BackendUnavailable",
-            "the server lists the sandboxes of one Job on more than one page, which proves nothing of what is missing",
-        ))
-    }
-
-    /// Deletes a sandbox with everything that runs in it, and sees it gone.
-    async fn delete(&self, id: &str) -> Result<(), Failure> {
-        self.client.delete(id).await?;
-        if self.look(id).await?.is_some() {
-            return Err(Failure::unanswered(format!(
-                "the server said that it deleted sandbox {id}, and still shows it"
-            )));
-        }
-        Ok(())
-    }
-}
-
-fn uid(job: &Job) -> String {
-    job.uid().unwrap_or_default()
-}
-
-fn recorded_id(job: Departing<'_>) -> Option<&str> {
-    job.execution()?.id.as_deref()
 }
 
 /// Whether a sandbox of the Job can exist: one was asked for, and its release is not stored.
 fn may_hold_something(job: Departing<'_>) -> bool {
     job.execution()
         .is_some_and(|e| e.release_time.is_none() && (e.id.is_some() || e.attempt.is_some()))
-}
-
-fn why(failure: Failure) -> Why {
-    failure.why()
-}
-
-/// What a Job that is not started says of trouble with its server.
-fn scheduling(why: Why) -> Why {
-    let reason = match why.reason.as_str() {
-        "BackendUnreachable" | "SecretNotFound" | "SecretKeyNotFound" | "InvalidCredentials" => {
-            "BackendUnavailable"
-        }
-        "AuthenticationFailed" => "BackendForbidden",
-        other => other,
-    };
-    Why::new(reason, why.message)
 }
 
 fn parameters_gone() -> Why {
@@ -461,24 +209,6 @@ fn parameters_gone() -> Why {
 
 fn hold_only() -> Why {
     Why::new("UnsupportedFeature", "commandMode Execd is not supported yet")
-}
-
-/// The longest life that the server gives a sandbox, where it refused a longer one.
-fn longest_life(failure: &Failure) -> Option<u64> {
-    let Failure::Refused { message, .. } = failure else {
-        return None;
-    };
-    let (_, rest) = message.split_once("exceeds configured maximum of ")?;
-    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
-    digits.parse().ok().filter(|seconds| *seconds >= expiry::SHORTEST)
-}
-
-fn earlier(from: Timestamp, by: SignedDuration) -> Timestamp {
-    from.saturating_sub(by).unwrap_or(Timestamp::MIN)
-}
-
-fn unavailable(failure: Failure) -> Answer {
-    Answer::Unavailable(scheduling(failure.why()))
 }
 
 fn once<T: Send + 'static>(receiver: &Mutex<Option<mpsc::UnboundedReceiver<T>>>) -> BoxStream<'static, T> {
@@ -612,7 +342,15 @@ impl Backend for OpenSandboxBackend {
     }
 
     async fn submit(&self, job: Attempted<'_>, parameters: &Self::Parameters) -> Submission {
-        self.create(job, parameters)
+        let reached = match self.reach(Some(parameters)).await {
+            Ok(reached) => reached,
+            Err(why) => return Submission::Refused(scheduling(why)),
+        };
+        let lead = self
+            .options
+            .send_window()
+            .saturating_add(self.options.clock_skew());
+        entrypoint::submit(job, parameters, &reached, &self.references, lead)
             .await
             .map_or_else(|submission| submission, Submission::Created)
     }
@@ -639,7 +377,7 @@ impl Backend for OpenSandboxBackend {
     async fn observe(&self, job: Recorded<'_>, parameters: Option<&Self::Parameters>) -> State {
         let state = async {
             let reached = self.reach(parameters).await?;
-            let state = self.state(job, &reached).await;
+            let state = entrypoint::observe(job, &reached).await;
             if state.is_err() {
                 reached.server.is_not_gone(job.id());
             }
@@ -652,14 +390,14 @@ impl Backend for OpenSandboxBackend {
 
     async fn renew(&self, job: Recorded<'_>, parameters: Option<&Self::Parameters>) -> Answer {
         match self.reach(parameters).await {
-            Ok(reached) => self.put_off(job, &reached).await.unwrap_or_else(unavailable),
+            Ok(reached) => reached.renew(job).await.unwrap_or_else(unavailable),
             Err(why) => Answer::Unavailable(why),
         }
     }
 
     async fn stop(&self, job: Recorded<'_>, parameters: Option<&Self::Parameters>) -> Answer {
         match self.reach(parameters).await {
-            Ok(reached) => self.end(job, &reached).await.unwrap_or_else(unavailable),
+            Ok(reached) => entrypoint::stop(job, &reached).await.unwrap_or_else(unavailable),
             Err(why) => Answer::Unavailable(why),
         }
     }
@@ -676,7 +414,7 @@ impl Backend for OpenSandboxBackend {
         }
         let released = async {
             let reached = self.reach(parameters).await?;
-            self.clear(job.job(), execution.id.as_deref(), &reached).await
+            reached.clear(job.job(), execution.id.as_deref()).await
         };
         released.await.unwrap_or_else(Answer::Unavailable)
     }
@@ -690,9 +428,9 @@ impl Backend for OpenSandboxBackend {
             return Ok(Remains::Nothing);
         }
         let reached = self.reach(parameters).await?;
-        let left = self.left(job, &reached).await?;
+        let left = reached.left(job).await?;
         Ok(if left.is_empty() {
-            reached.server.sightings.forget(&uid(job.job()));
+            reached.forget(job.job());
             Remains::Nothing
         } else {
             Remains::Something(format!("sandbox {} still exists", left.join(", ")))
@@ -702,7 +440,7 @@ impl Backend for OpenSandboxBackend {
     async fn remove(&self, job: Departing<'_>, parameters: Option<&Self::Parameters>) -> Answer {
         let removed = async {
             let reached = self.reach(parameters).await?;
-            self.clear(job.job(), recorded_id(job), &reached).await
+            reached.clear(job.job(), recorded_id(job)).await
         };
         removed.await.unwrap_or_else(Answer::Unavailable)
     }

@@ -1,9 +1,10 @@
 //! Runs Ayatori Jobs in OpenSandbox sandboxes.
 //!
-//! [`backend`] answers the controller's questions and carries out its effects. What it asks of a server goes through
-//! [`server`] (one for each endpoint: a [`client`], what lists have shown as [`sightings`], and how many creates are
-//! under way as [`slots`]); what answers mean is said by pure code: [`prospect`] and [`mapping`], with [`wrapper`] for
-//! what a sandbox's log shows. A create request is made by [`request`] of the Job's [`environment`].
+//! [`backend`] answers the controller's questions and carries out its effects, as [`entrypoint`] says for commands that
+//! are the entrypoint of their sandbox. What it asks of a server goes through [`reached`] and [`server`] (one for each
+//! endpoint: a [`client`], what lists have shown as [`sightings`], and how many creates are under way as [`slots`]);
+//! what answers mean is said by pure code: [`prospect`] and [`mapping`], with [`wrapper`] for what a sandbox's log
+//! shows. A create request is made by [`request`] of the Job's [`environment`].
 
 // The operators of times panic where these end, and what is computed with comes from outside.
 #![cfg_attr(not(test), warn(clippy::arithmetic_side_effects))]
@@ -11,6 +12,7 @@
 mod amounts;
 pub mod backend;
 pub mod client;
+mod entrypoint;
 pub mod environment;
 mod expiry;
 pub mod failure;
@@ -19,6 +21,7 @@ mod keys;
 pub mod mapping;
 mod metadata;
 mod prospect;
+mod reached;
 mod request;
 mod server;
 mod sightings;

@@ -1,0 +1,122 @@
+//! Commands that are the entrypoint of their sandbox: creating is starting, so a create request is sent once, and what
+//! shows the end is what the wrapper has left in the sandbox's log.
+
+use ayatori_controller::references::References;
+use ayatori_core::execution::{Answer, ExecutionName, State, Submission, Why};
+use ayatori_core::lifecycle::active_deadline;
+use ayatori_core::parameters::OpenSandboxExecutionParameters;
+use ayatori_core::stage::{Attempted, Recorded};
+use jiff::{SignedDuration, Timestamp};
+use kube::runtime::reflector::ObjectRef;
+
+use crate::expiry;
+use crate::failure::Failure;
+use crate::mapping::{self, Look, Phase};
+use crate::metadata;
+use crate::prospect;
+use crate::reached::{Reached, scheduling, uid, why};
+use crate::request;
+use crate::wrapper;
+
+/// When a stop that the server has not carried out is looked at again.
+const AGAIN: SignedDuration = SignedDuration::from_secs(1);
+
+/// Sends the one create request of the attempt. `lead` is how long before the end of its window the attempt can have
+/// been stored, by any clock.
+pub(crate) async fn submit(
+    job: Attempted<'_>,
+    parameters: &OpenSandboxExecutionParameters,
+    reached: &Reached,
+    references: &References,
+    lead: SignedDuration,
+) -> Result<ExecutionName, Submission> {
+    let refused = |why: Why| Submission::Refused(scheduling(why));
+    let words = request::Words::of(job.accepted().job(), &parameters.spec, references).await;
+    let words = words.and_then(|words| words).map_err(refused)?;
+    let attempt = job.attempt();
+    let fence = wrapper::Fence {
+        earliest: earlier(attempt.send_before.0, lead),
+        latest: attempt.start_before.0,
+    };
+    let (longest_life, now) = (reached.server.longest_life(), Timestamp::now());
+    let request = words.into_request(job, fence, &parameters.spec, longest_life, now);
+    let request = request.map_err(refused)?;
+    if Timestamp::now() > attempt.send_before.0 {
+        return Err(refused(Why::new(
+            "BackendUnavailable",
+            "what the Job refers to was not read in time to send the create request; trying again",
+        )));
+    }
+    match reached.create(&request).await {
+        Ok(id) => Ok(prospect::name(&id)),
+        Err(failure) if failure.is_certain() => Err(refused(failure.why())),
+        Err(failure) => Err(Submission::Unanswered(failure.why())),
+    }
+}
+
+/// Everything that is known of the recorded sandbox.
+pub(crate) async fn observe(job: Recorded<'_>, reached: &Reached) -> Result<State, Why> {
+    let Reached { server, client } = reached;
+    let (uid, id) = (uid(job.job()), job.id());
+    let object = ObjectRef::from_obj(job.job());
+    let shown = match server.sightings.follow(&uid, object, id)? {
+        Some(sandbox) => Some(sandbox),
+        None => reached.look(id).await.map_err(why)?,
+    };
+    let Some(sandbox) = shown else {
+        return reached.missing(job).await;
+    };
+    server.is_not_gone(id);
+    if !metadata::is_of(&sandbox.metadata, job.job()) {
+        return Ok(State::Unobservable(prospect::foreign(id)));
+    }
+    let mut look = Look {
+        sandbox: &sandbox,
+        evidence: None,
+        out_of_memory: false,
+        at: Timestamp::now(),
+        started: job.started(),
+        stop_requested: job.stop().is_some(),
+        deadline: active_deadline(job.job(), job.accepted().at()),
+        renew_at: sandbox
+            .expires_at
+            .and_then(|at| expiry::renewal(job.job(), job.accepted().at(), at)),
+    };
+    let needs_evidence = match mapping::phase(&sandbox) {
+        Phase::Over(_) | Phase::Expired | Phase::SaidToBeOver => true,
+        Phase::Pending | Phase::Up | Phase::Frozen | Phase::Unknown => false,
+    };
+    if needs_evidence {
+        let (log, events) = futures::join!(client.log(id), client.events(id));
+        let (Some(log), Some(events)) = (log.map_err(why)?, events.map_err(why)?) else {
+            server.sightings.note_gone(id);
+            return reached.missing(job).await;
+        };
+        let attempt = metadata::attempt(&sandbox.metadata).unwrap_or_default();
+        look.evidence = wrapper::evidence(&log, attempt);
+        look.out_of_memory = mapping::says_out_of_memory(&events);
+    }
+    Ok(mapping::state(&look))
+}
+
+/// Freezes first: what is frozen shows for ever that it had not ended. Only when that is stored may it go.
+pub(crate) async fn stop(job: Recorded<'_>, reached: &Reached) -> Result<Answer, Failure> {
+    let id = job.id();
+    if job.stop().is_some_and(|stop| stop.delivered_time.is_some()) {
+        reached.delete(id).await?;
+        return Ok(Answer::Done);
+    }
+    // Whatever the answer is: only a look afterwards shows what became of it.
+    let paused = reached.client.pause(id).await;
+    let shown = reached.look(id).await?;
+    let goes_on = shown.is_some_and(|s| matches!(mapping::phase(&s), Phase::Up | Phase::Pending));
+    match paused {
+        Err(failure) if goes_on => Err(failure),
+        Ok(()) if goes_on => Ok(Answer::Later(AGAIN)),
+        Ok(()) | Err(_) => Ok(Answer::Done),
+    }
+}
+
+fn earlier(from: Timestamp, by: SignedDuration) -> Timestamp {
+    from.saturating_sub(by).unwrap_or(Timestamp::MIN)
+}

@@ -1,0 +1,193 @@
+//! A server that a Job's parameters lead to, and what is done there the same way however commands are started.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ayatori_core::execution::{Answer, Gone, State, Why};
+use ayatori_core::job::Job;
+use ayatori_core::stage::{Departing, Recorded};
+use jiff::Timestamp;
+use kube::ResourceExt;
+
+use crate::client::Client;
+use crate::expiry;
+use crate::failure::Failure;
+use crate::metadata;
+use crate::server::Server;
+use crate::wire::{CreateSandbox, Sandbox};
+
+/// How long a server is left alone that has no room and does not say for how long.
+const NO_ROOM: Duration = Duration::from_secs(5);
+
+/// A server, and a client with its key of now.
+pub(crate) struct Reached {
+    pub(crate) server: Arc<Server>,
+    pub(crate) client: Client,
+}
+
+impl Reached {
+    // -------------------------------------------------------------------------------------------- questions
+
+    /// One sandbox, as the server shows it now.
+    pub(crate) async fn look(&self, id: &str) -> Result<Option<Arc<Sandbox>>, Failure> {
+        let at = Instant::now();
+        let shown = self.client.get(id).await?;
+        if shown.is_none() {
+            self.server.sightings.note_gone(id);
+        }
+        Ok(shown.map(|sandbox| self.server.sightings.note(sandbox, at)))
+    }
+
+    /// All sandboxes that carry the Job's UID.
+    pub(crate) async fn all_of(&self, job_uid: &str) -> Result<Vec<Sandbox>, Why> {
+        let listing = self.client.list(&metadata::of_job(job_uid)).await.map_err(why)?;
+        if listing.one_page {
+            return Ok(listing.sandboxes);
+        }
+        Err(Why::new(
+            "BackendUnavailable",
+            "the server lists the sandboxes of one Job on more than one page, which proves nothing of what is missing",
+        ))
+    }
+
+    /// The recorded sandbox is not there. That is proof of its end where we have deleted it, or where the server has
+    /// said so for a while and shows nothing else of the Job.
+    pub(crate) async fn missing(&self, job: Recorded<'_>) -> Result<State, Why> {
+        let id = job.id();
+        let stopped = job.stop().is_some_and(|stop| stop.delivered_time.is_some());
+        let for_good = self.server.is_gone_for_good(id);
+        let proven = stopped || (for_good && self.all_of(&uid(job.job())).await?.is_empty());
+        let message = if proven {
+            format!("sandbox {id} does not exist any more")
+        } else {
+            format!(
+                "sandbox {id} is not to be found; if it stays so, the Job ends with ExecutionLost within a minute or two"
+            )
+        };
+        Ok(State::Gone(Gone {
+            proven,
+            why: Why::new("ExecutionNotFound", message),
+        }))
+    }
+
+    /// What there is of a Job, by the ids of sandboxes.
+    pub(crate) async fn left(&self, job: Departing<'_>) -> Result<Vec<String>, Why> {
+        let mut left: Vec<_> = self
+            .all_of(&uid(job.job()))
+            .await?
+            .into_iter()
+            .filter(|sandbox| metadata::is_of(&sandbox.metadata, job.job()))
+            .map(|sandbox| sandbox.id)
+            .collect();
+        // A list that does not show it is no proof.
+        if let Some(id) = recorded_id(job)
+            && !left.iter().any(|known| known == id)
+            && self.look(id).await.map_err(why)?.is_some()
+        {
+            left.push(id.to_owned());
+        }
+        Ok(left)
+    }
+
+    // ---------------------------------------------------------------------------------------------- effects
+
+    /// Sends a create request, and remembers what its answer tells of the server.
+    pub(crate) async fn create(&self, request: &CreateSandbox) -> Result<String, Failure> {
+        let at = Instant::now();
+        match self.client.create(request).await {
+            Ok(sandbox) => {
+                let id = sandbox.id.clone();
+                self.server.sightings.note(sandbox, at);
+                Ok(id)
+            }
+            Err(failure) => {
+                if let Failure::Busy { retry_after, .. } = &failure {
+                    self.server.slots.close_for(retry_after.unwrap_or(NO_ROOM));
+                }
+                if let Some(seconds) = longest_life(&failure) {
+                    self.server.note_longest_life(seconds);
+                }
+                Err(failure)
+            }
+        }
+    }
+
+    /// Puts off the expiry of the recorded sandbox.
+    pub(crate) async fn renew(&self, job: Recorded<'_>) -> Result<Answer, Failure> {
+        let id = job.id();
+        let expiry = expiry::expiry(job.job(), job.accepted().at(), Timestamp::now());
+        self.client.renew(id, expiry).await?;
+        // What was seen has the old expiry.
+        self.look(id).await?;
+        Ok(Answer::Done)
+    }
+
+    /// Deletes a sandbox with everything that runs in it, and sees it gone.
+    pub(crate) async fn delete(&self, id: &str) -> Result<(), Failure> {
+        self.client.delete(id).await?;
+        if self.look(id).await?.is_some() {
+            return Err(Failure::unanswered(format!(
+                "the server said that it deleted sandbox {id}, and still shows it"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Deletes all that there is of a Job.
+    pub(crate) async fn clear(&self, job: &Job, recorded: Option<&str>) -> Result<Answer, Why> {
+        if let Some(id) = recorded {
+            self.delete(id).await.map_err(why)?;
+        }
+        for sandbox in self.all_of(&uid(job)).await? {
+            if metadata::is_of(&sandbox.metadata, job) {
+                self.delete(&sandbox.id).await.map_err(why)?;
+            }
+        }
+        self.forget(job);
+        Ok(Answer::Done)
+    }
+
+    /// Nobody needs news of this Job any more.
+    pub(crate) fn forget(&self, job: &Job) {
+        self.server.sightings.forget(&uid(job));
+    }
+}
+
+pub(crate) fn uid(job: &Job) -> String {
+    job.uid().unwrap_or_default()
+}
+
+pub(crate) fn recorded_id(job: Departing<'_>) -> Option<&str> {
+    job.execution()?.id.as_deref()
+}
+
+pub(crate) fn why(failure: Failure) -> Why {
+    failure.why()
+}
+
+/// What a Job that is not started says of trouble with its server.
+pub(crate) fn scheduling(why: Why) -> Why {
+    let reason = match why.reason.as_str() {
+        "BackendUnreachable" | "SecretNotFound" | "SecretKeyNotFound" | "InvalidCredentials" => {
+            "BackendUnavailable"
+        }
+        "AuthenticationFailed" => "BackendForbidden",
+        other => other,
+    };
+    Why::new(reason, why.message)
+}
+
+/// What an effect answers that came to nothing.
+pub(crate) fn unavailable(failure: Failure) -> Answer {
+    Answer::Unavailable(scheduling(failure.why()))
+}
+
+/// The longest life that the server gives a sandbox, where it refused a longer one.
+fn longest_life(failure: &Failure) -> Option<u64> {
+    let Failure::Refused { message, .. } = failure else {
+        return None;
+    };
+    let (_, rest) = message.split_once("exceeds configured maximum of ")?;
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok().filter(|seconds| *seconds >= expiry::SHORTEST)
+}
