@@ -39,30 +39,30 @@ const DEFAULT_GRACE: i32 = 30;
 /// What the Kubernetes adapter can be told on its command line.
 #[derive(Clone, Debug, clap::Args)]
 #[group(id = "kubernetes")] // clap names it after the type, and the adapter's own are Options too
-pub(crate) struct Options {
+pub struct Options {
     /// Seconds after its own deadline at which a Job is ended by Kubernetes itself, should the adapter be away.
     #[arg(long, default_value_t = 120)]
-    pub(crate) job_guard_seconds: u32,
+    pub job_guard_seconds: u32,
 
     /// Seconds after which a stop that kube-controller-manager has not carried out is carried out by deleting
     /// the pod.
     #[arg(long, default_value_t = 5)]
-    pub(crate) controller_slow_seconds: u32,
+    pub controller_slow_seconds: u32,
 
     /// Seconds for which a dead node may still be shown as Ready: kube-controller-manager's
     /// --node-monitor-grace-period, and some more.
     #[arg(long, default_value_t = 60)]
-    pub(crate) node_silence_seconds: u32,
+    pub node_silence_seconds: u32,
 
     /// Look up whether Secrets that Jobs refer to exist, in all namespaces. Needs the right to get Secrets.
     /// Without this and --secret-namespaces a missing Secret shows only as Started=False/ContainerConfigError.
     #[arg(long)]
-    pub(crate) allow_secret_checks: bool,
+    pub allow_secret_checks: bool,
 
     /// Look them up in these namespaces only. A Job elsewhere that refers to a Secret is refused with
     /// ReferenceForbidden.
     #[arg(long, value_delimiter = ',', conflicts_with = "allow_secret_checks")]
-    pub(crate) secret_namespaces: Vec<String>,
+    pub secret_namespaces: Vec<String>,
 }
 
 impl Options {
@@ -76,7 +76,7 @@ impl Options {
 }
 
 /// The backend of batch/v1 Jobs in this cluster.
-pub(crate) struct KubernetesBackend {
+pub struct KubernetesBackend {
     requests: Requests,
     caches: Arc<Caches>,
     references: References,
@@ -92,7 +92,7 @@ pub(crate) struct KubernetesBackend {
 
 impl KubernetesBackend {
     /// A backend whose watches are not started yet.
-    pub(crate) fn new(client: &Client, options: &Options) -> Self {
+    pub fn new(client: &Client, options: &Options) -> Self {
         let (caches, watches, class_watch) = watch::new(client);
         Self {
             requests: Requests::new(client.clone()),

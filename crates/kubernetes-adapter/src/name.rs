@@ -12,7 +12,7 @@ const READABLE: usize = 52;
 const HASH: usize = 10;
 
 /// The name of the batch Job of a Job: readable, legal for every legal name, and different for every UID.
-pub(crate) fn batch_job(name: &str, uid: &str) -> String {
+pub fn batch_job(name: &str, uid: &str) -> String {
     let cut: String = name.chars().take(READABLE).collect();
     // A cut may leave a dot or a dash at the end, where none may stand.
     let mut child = cut

@@ -81,8 +81,7 @@ impl Report {
         let broken = self.broken();
         anyhow::ensure!(
             broken.is_empty(),
-            "the backend does not conform, {} promises are broken:\n{self}",
-            broken.len()
+            "the backend does not conform, broken are: {broken:?}"
         );
         Ok(())
     }

@@ -76,7 +76,7 @@ pub enum Place {
 pub enum Script {
     /// Ends at once, with this code.
     Exits(i32),
-    /// Runs for a while, no shorter than it takes to be seen running, and ends with this code.
+    /// Runs for a moment, long enough that it has not ended when its start is answered, and ends with this code.
     RunsAndExits(i32),
     /// Runs until it is told to end.
     RunsUntilStopped,

@@ -56,11 +56,15 @@ pub(super) async fn missing_commands_are_start_errors<S: Subject>(
 }
 
 pub(super) async fn what_runs_has_not_ended<S: Subject>(world: &World<'_, S>) -> anyhow::Result<()> {
-    let case = world.started(Script::RunsAndExits(3)).await?;
-    // Asks about the process at every end it is shown.
-    world.running(&case).await?;
-    world.ended(&case).await?;
-    world.expect_starts(&case, 1).await
+    let running = world.started(Script::RunsUntilStopped).await?;
+    world.running(&running).await?;
+    world.meanwhile().await?;
+    world.running(&running).await?;
+    world.stopped(running).await?;
+    // And of one that ends by itself, the end is not told before.
+    let ending = world.started(Script::RunsAndExits(3)).await?;
+    world.ended(&ending).await?;
+    world.expect_starts(&ending, 1).await
 }
 
 pub(super) async fn stops_end<S: Subject>(world: &World<'_, S>) -> anyhow::Result<()> {
