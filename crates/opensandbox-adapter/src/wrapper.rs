@@ -26,10 +26,14 @@
 use jiff::Timestamp;
 use secrecy::SecretString;
 
-const SCRIPT: &str = include_str!("wrapper.sh");
+/// Says whether the command may be run.
+const FENCE: &str = include_str!("wrapper.sh");
+
+/// Runs it.
+pub(crate) const LAUNCH: &str = include_str!("launch.sh");
 
 /// What the script calls itself, in the shell's own messages too.
-const NAME: &str = "ayatori";
+pub(crate) const NAME: &str = "ayatori";
 
 /// When a command may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +56,7 @@ pub fn entrypoint(
     let wrapper = [
         "/bin/sh".to_owned(),
         "-c".to_owned(),
-        script(),
+        script(&[FENCE, LAUNCH]),
         NAME.to_owned(),
         attempt.to_owned(),
         fence.earliest.as_second().to_string(),
@@ -66,10 +70,11 @@ pub fn entrypoint(
         .collect()
 }
 
-/// The script as it is sent. Every list of sandboxes repeats it for each, so its comments stay here.
-fn script() -> String {
-    SCRIPT
-        .lines()
+/// The parts of a script as they are sent. Every list of sandboxes repeats them for each, so their comments stay here.
+pub(crate) fn script(parts: &[&str]) -> String {
+    parts
+        .iter()
+        .flat_map(|part| part.lines())
         .filter(|line| !line.trim_start().starts_with('#') && !line.is_empty())
         .flat_map(|line| [line, "\n"])
         .collect()
