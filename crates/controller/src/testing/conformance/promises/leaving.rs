@@ -118,12 +118,12 @@ async fn remove<S: Subject>(world: &World<'_, S>, case: &Case) -> anyhow::Result
             other => wait.again(&other).await?,
         }
     }
-    let answer = world.one.backend.remove(leaving.departing()?, world.some()).await;
-    let answer = world.one.heard(answer);
-    ensure!(
-        answer == Answer::Done,
-        "to remove what is gone came to {answer:?}"
-    );
+    loop {
+        let answer = world.one.backend.remove(leaving.departing()?, world.some()).await;
+        if is_done(&world.one.heard(answer), &mut wait).await? {
+            break;
+        }
+    }
     let effects = world.effects(case).await?;
     ensure!(
         !effects.running,
