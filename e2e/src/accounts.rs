@@ -15,6 +15,8 @@ use crate::api::{self, Run};
 pub const SYSTEM_NAMESPACE: &str = "ayatori-system";
 /// The Kubernetes adapter, as the API server knows it.
 pub const KUBERNETES_ADAPTER: &str = "system:serviceaccount:ayatori-system:kubernetes-adapter";
+/// Likewise the OpenSandbox adapter.
+pub const OPENSANDBOX_ADAPTER: &str = "system:serviceaccount:ayatori-system:opensandbox-adapter";
 
 /// A client that acts as that user. The API server adds the groups that every such account is in.
 pub async fn client_as(user: &str) -> anyhow::Result<Client> {
