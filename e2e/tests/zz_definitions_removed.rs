@@ -77,10 +77,10 @@ async fn create(world: &World, job: &Job) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The adapter's pods, and how often each was started.
+/// The pods of all adapters, and how often each was started.
 async fn adapters(world: &World) -> anyhow::Result<Vec<(String, i32)>> {
     let pods = Api::<Pod>::namespaced(world.client.clone(), SYSTEM_NAMESPACE);
-    let ours = ListParams::default().labels("app.kubernetes.io/name=kubernetes-adapter");
+    let ours = ListParams::default().labels("app.kubernetes.io/part-of=ayatori-execution");
     let pods = pods.list(&ours).await?;
     let restarts = |pod: &Pod| {
         let containers = pod.status.as_ref().and_then(|s| s.container_statuses.as_ref());
