@@ -12,13 +12,15 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 /// What is tested without a cluster.
-const PACKAGES: [&str; 5] = [
+const PACKAGES: [&str; 4] = [
     "ayatori-core",
     "ayatori-controller",
-    "ayatori-kubernetes-adapter",
     "ayatori-opensandbox-adapter",
     "xtask",
 ];
+
+/// What is tested on its own without a cluster, and with its `tests/` on one.
+const ON_A_CLUSTER: &str = "ayatori-kubernetes-adapter";
 
 const MORTAL: &str = "ayatori-kubernetes-adapter";
 
@@ -40,7 +42,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut summary = Summary::default();
     let mut passed = BTreeSet::new();
     summary.tests("unit and conformance", || {
-        cargo_test(args, &PACKAGES, &[], &mut passed)
+        let mut counts = cargo_test(args, &PACKAGES, &[], &[], &mut passed)?;
+        let alone = cargo_test(args, &[ON_A_CLUSTER], &["--lib", "--bins"], &[], &mut passed)?;
+        counts.add(&alone);
+        Ok(counts)
     });
 
     let ran_before = cluster::is_running()?;
@@ -59,8 +64,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             ("AYATORI_XTASK", xtask),
         ]
         .map(|(name, path)| (name, path.display().to_string()));
+        summary.tests("conformance on the cluster", || {
+            cargo_test(args, &[ON_A_CLUSTER], &["--test", "*"], &environment, &mut passed)
+        });
         summary.tests("end to end", || {
-            cargo_test(args, &["ayatori-e2e"], &environment, &mut passed)
+            cargo_test(args, &["ayatori-e2e"], &[], &environment, &mut passed)
         });
     } else {
         summary.step("end to end", || bail!("impossible without the steps before"));
@@ -102,6 +110,7 @@ fn build_mortal_adapter() -> Result<()> {
 fn cargo_test(
     args: &Args,
     packages: &[&str],
+    targets: &[&str],
     environment: &[(&str, String)],
     passed: &mut BTreeSet<String>,
 ) -> Result<Counts> {
@@ -112,7 +121,7 @@ fn cargo_test(
     for package in packages {
         cargo.args(["--package", package]);
     }
-    cargo.args(&args.filter);
+    cargo.args(targets).args(&args.filter);
     cargo.envs(environment.iter().map(|(name, value)| (name, value)));
     if !environment.is_empty() {
         // Tests on a cluster wait more than they work.
@@ -237,7 +246,7 @@ impl std::fmt::Display for Summary {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(
             to,
-            "\n{:25} {:>7} {:>8} {:>8}",
+            "\n{:27} {:>7} {:>8} {:>8}",
             "STAGE", "SECONDS", "PASSED", "FAILED"
         )?;
         for Stage { name, took, outcome } in &self.stages {
@@ -246,7 +255,7 @@ impl std::fmt::Display for Summary {
                 Outcome::Done => ("done".into(), String::new()),
                 Outcome::Broken => (String::new(), "broken".into()),
             };
-            let line = format!("{name:25} {:>7} {passed:>8} {failed:>8}", took.as_secs());
+            let line = format!("{name:27} {:>7} {passed:>8} {failed:>8}", took.as_secs());
             writeln!(to, "{}", line.trim_end())?;
         }
         let counts = self.counts();
