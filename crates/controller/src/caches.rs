@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ayatori_core::conditions::{self, FINISHED, SCHEDULED};
-use ayatori_core::job::Job;
+use ayatori_core::job::{Job, JobStatus};
 use ayatori_core::job_class::JobClass;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
@@ -201,6 +201,7 @@ pub async fn keep<B: Backend>(
                     // A class may be called accepted by what was known of the parameters before.
                     wake_jobs_of(class, &caches, &queues);
                 }
+                wake_jobs_on(parameters, &caches, &queues);
             }
             Change::Everything => caches.wake_all(&queues),
         },
@@ -275,6 +276,27 @@ fn wake_jobs_of<P: Resource<DynamicType = ()> + Clone + 'static>(
             queues.jobs.push(ObjectRef::from_obj(&*job));
         }
     }
+}
+
+/// What has an execution may be elsewhere now: where it is, its parameters say.
+fn wake_jobs_on<P: Resource<DynamicType = ()> + Clone + 'static>(
+    parameters: &P,
+    caches: &Caches<P>,
+    queues: &Queues<P>,
+) {
+    for job in caches.jobs.state() {
+        if job.status.as_ref().is_some_and(|s| runs_on(s, parameters.meta())) {
+            queues.jobs.push(ObjectRef::from_obj(&*job));
+        }
+    }
+}
+
+/// Whether a Job with this status is not over, and has its execution where these parameters say.
+fn runs_on(status: &JobStatus, parameters: &ObjectMeta) -> bool {
+    let resolved = status.resolved_job_class.as_ref();
+    resolved.is_some_and(|class| Some(&class.parameters_ref.uid) == parameters.uid.as_ref())
+        && status.execution.is_some()
+        && !conditions::is_true(&status.conditions, FINISHED)
 }
 
 fn is_accepted(job: &Job) -> bool {
@@ -383,5 +405,52 @@ fn trim(metadata: &mut ObjectMeta) {
     metadata.managed_fields = None;
     if let Some(annotations) = &mut metadata.annotations {
         annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ayatori_core::job::{Execution, ResolvedJobClass, ResolvedParametersReference};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+    use super::*;
+
+    #[test]
+    fn an_edit_of_parameters_concerns_what_has_an_execution_there_and_is_not_over() {
+        let parameters = ObjectMeta {
+            uid: Some("uid".to_owned()),
+            ..ObjectMeta::default()
+        };
+        let status = |uid: &str, execution: bool, finished: &str| JobStatus {
+            resolved_job_class: Some(ResolvedJobClass {
+                parameters_ref: ResolvedParametersReference {
+                    uid: uid.to_owned(),
+                    ..ResolvedParametersReference::default()
+                },
+                ..ResolvedJobClass::default()
+            }),
+            execution: execution.then(Execution::default),
+            conditions: vec![Condition {
+                type_: FINISHED.to_owned(),
+                status: finished.to_owned(),
+                last_transition_time: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
+                    k8s_openapi::jiff::Timestamp::UNIX_EPOCH,
+                ),
+                message: String::new(),
+                observed_generation: None,
+                reason: String::new(),
+            }],
+            ..JobStatus::default()
+        };
+        for (uid, execution, finished, concerned) in [
+            ("uid", true, "False", true),
+            ("uid", true, "True", false),
+            ("uid", false, "False", false),
+            ("another", true, "False", false),
+        ] {
+            let status = status(uid, execution, finished);
+            assert_eq!(runs_on(&status, &parameters), concerned, "{status:?}");
+        }
+        assert!(!runs_on(&JobStatus::default(), &parameters));
     }
 }
