@@ -32,7 +32,8 @@ pub(crate) async fn submit(
 ) -> Result<ExecutionName, Submission> {
     let refused = |why: Why| Submission::Refused(scheduling(why));
     let words = request::Words::of(job.accepted().job(), &parameters.spec, references).await;
-    let words = words.and_then(|words| words).map_err(refused)?;
+    // What the Job refers to keeps its own reason: that is no trouble with the server.
+    let words = words.and_then(|words| words).map_err(Submission::Refused)?;
     let attempt = job.attempt();
     let fence = wrapper::Fence {
         earliest: earlier(attempt.send_before.0, lead),
