@@ -233,11 +233,11 @@ async fn poll(connection: Arc<Connection>, sightings: Arc<Sightings>, every: Dur
             Ok(client) => match client.list(&metadata::of_all()).await {
                 Ok(listing) => sightings.listed(listing.sandboxes, at),
                 Err(failure) => {
-                    sightings.failed(&unobservable(failure.why()));
+                    sightings.failed(&failure.why());
                     tokio::time::sleep(failure.retry_after().unwrap_or_default()).await;
                 }
             },
-            Err(why) => sightings.failed(&unobservable(why)),
+            Err(why) => sightings.failed(&why),
         }
     }
 }
