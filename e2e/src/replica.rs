@@ -18,7 +18,40 @@ use tokio::process::{Child, Command};
 use crate::accounts::SYSTEM_NAMESPACE;
 use crate::api::eventually;
 
-const ADAPTER: &str = "kubernetes-adapter";
+/// Which adapter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Adapter {
+    /// That of batch Jobs and pods.
+    Kubernetes,
+    /// That of sandboxes.
+    OpenSandbox,
+}
+
+impl Adapter {
+    /// What its chart calls it: its Deployment, its service account and its Lease.
+    pub fn name(self) -> &'static str {
+        match self {
+            Adapter::Kubernetes => "kubernetes-adapter",
+            Adapter::OpenSandbox => "opensandbox-adapter",
+        }
+    }
+
+    /// The variable that says where its build with fault hooks lies.
+    fn variable(self) -> &'static str {
+        match self {
+            Adapter::Kubernetes => "AYATORI_MORTAL_KUBERNETES_ADAPTER",
+            Adapter::OpenSandbox => "AYATORI_MORTAL_OPENSANDBOX_ADAPTER",
+        }
+    }
+
+    /// What it may do more than by default.
+    fn permission(self) -> &'static str {
+        match self {
+            Adapter::Kubernetes => "--allow-secret-checks",
+            Adapter::OpenSandbox => "--allow-secrets",
+        }
+    }
+}
 
 /// A path that `cargo xtask test` hands to the tests.
 fn given(variable: &str) -> anyhow::Result<PathBuf> {
@@ -59,25 +92,32 @@ async fn run(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The cluster without its deployed adapter: only replicas that the test starts act on it.
+/// The cluster without one of its deployed adapters: of that, only replicas that the test starts act on it.
 pub struct Stage {
     client: Client,
+    adapter: Adapter,
     kubeconfig: tempfile::NamedTempFile,
     replicas: i32,
 }
 
 impl Stage {
-    /// Takes the deployed adapter off the stage. [`Stage::clear`] brings it back.
+    /// Takes the deployed Kubernetes adapter off the stage. [`Stage::clear`] brings it back.
     pub async fn take(client: &Client) -> anyhow::Result<Self> {
+        Self::take_from(client, Adapter::Kubernetes).await
+    }
+
+    /// Takes this adapter off the stage. [`Stage::clear`] brings it back.
+    pub async fn take_from(client: &Client, adapter: Adapter) -> anyhow::Result<Self> {
         let deployments = Api::<Deployment>::namespaced(client.clone(), SYSTEM_NAMESPACE);
         let deployed = deployments
-            .get(ADAPTER)
+            .get(adapter.name())
             .await
             .context("the adapter is not deployed: `cargo xtask deploy`")?;
         let replicas = deployed.spec.and_then(|s| s.replicas).unwrap_or(1).max(1);
         let stage = Self {
             client: client.clone(),
-            kubeconfig: credentials().await?,
+            adapter,
+            kubeconfig: credentials(adapter).await?,
             replicas,
         };
         stage.scale(0).await?;
@@ -93,10 +133,10 @@ impl Stage {
         let deployments = Api::<Deployment>::namespaced(self.client.clone(), SYSTEM_NAMESPACE);
         let patch = Patch::Merge(json!({"spec": {"replicas": replicas}}));
         deployments
-            .patch(ADAPTER, &PatchParams::default(), &patch)
+            .patch(self.adapter.name(), &PatchParams::default(), &patch)
             .await?;
         let pods = Api::<Pod>::namespaced(self.client.clone(), SYSTEM_NAMESPACE);
-        let ours = ListParams::default().labels(&format!("app.kubernetes.io/name={ADAPTER}"));
+        let ours = ListParams::default().labels(&format!("app.kubernetes.io/name={}", self.adapter.name()));
         eventually(
             &format!("{replicas} adapter pods are ready and no other is there"),
             async || {
@@ -112,7 +152,7 @@ impl Stage {
     pub async fn when_leads(&self, identity: &str) -> anyhow::Result<()> {
         let leases = Api::<Lease>::namespaced(self.client.clone(), SYSTEM_NAMESPACE);
         eventually(&format!("replica {identity} leads"), async || {
-            let lease = leases.get_opt(ADAPTER).await?;
+            let lease = leases.get_opt(self.adapter.name()).await?;
             Ok(lease.and_then(|l| l.spec?.holder_identity).as_deref() == Some(identity))
         })
         .await
@@ -121,7 +161,7 @@ impl Stage {
     /// Forgets who led, so that the next replica need not wait for a dead one's lease to expire.
     pub async fn forget_leaders(&self) -> anyhow::Result<()> {
         let leases = Api::<Lease>::namespaced(self.client.clone(), SYSTEM_NAMESPACE);
-        for lease in [ADAPTER, "unowned"] {
+        for lease in [self.adapter.name(), "unowned"] {
             match leases.delete(lease, &DeleteParams::default()).await {
                 Ok(_) => {}
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
@@ -138,17 +178,33 @@ impl Stage {
 
     /// The same, with more flags.
     pub fn start_with(&self, identity: &str, fault: Option<&str>, flags: &[&str]) -> anyhow::Result<Replica> {
-        let mut command = Command::new(given("AYATORI_MORTAL_ADAPTER")?);
+        let mut command = self.command(identity, fault)?;
+        command.args(["--listen", "127.0.0.1:0"]).args(flags);
+        Replica::spawn(command)
+    }
+
+    /// Starts a replica that says everything it can say, into this file, and serves its metrics there.
+    pub fn start_talkative(
+        &self,
+        identity: &str,
+        log: std::fs::File,
+        listen: std::net::SocketAddr,
+        flags: &[&str],
+    ) -> anyhow::Result<Replica> {
+        let mut command = self.command(identity, None)?;
+        command
+            .args(["--log-level", "trace", "--listen", &listen.to_string()])
+            .args(flags)
+            .stderr(log.try_clone()?)
+            .stdout(log);
+        Replica::spawn(command)
+    }
+
+    fn command(&self, identity: &str, fault: Option<&str>) -> anyhow::Result<Command> {
+        let mut command = Command::new(given(self.adapter.variable())?);
         command
             .args(["--namespace", SYSTEM_NAMESPACE, "--identity", identity])
-            .args([
-                "--listen",
-                "127.0.0.1:0",
-                "--log-format",
-                "text",
-                "--allow-secret-checks",
-            ])
-            .args(flags)
+            .args(["--log-format", "text", self.adapter.permission()])
             .env("KUBECONFIG", self.kubeconfig.path())
             .env_remove("AYATORI_FAULT")
             .stdin(Stdio::null())
@@ -156,9 +212,7 @@ impl Stage {
         if let Some(fault) = fault {
             command.env("AYATORI_FAULT", fault);
         }
-        Ok(Replica {
-            child: command.spawn().context("starting a replica")?,
-        })
+        Ok(command)
     }
 }
 
@@ -168,6 +222,11 @@ pub struct Replica {
 }
 
 impl Replica {
+    fn spawn(mut command: Command) -> anyhow::Result<Self> {
+        let child = command.spawn().context("starting a replica")?;
+        Ok(Self { child })
+    }
+
     /// Ends it with SIGKILL.
     pub async fn kill(mut self) -> anyhow::Result<()> {
         self.child.kill().await.context("killing a replica")
@@ -209,11 +268,11 @@ fn is_ready(pod: &Pod) -> bool {
 }
 
 /// A kubeconfig of the adapter's service account.
-async fn credentials() -> anyhow::Result<tempfile::NamedTempFile> {
+async fn credentials(adapter: Adapter) -> anyhow::Result<tempfile::NamedTempFile> {
     let token = kubectl(&[
         "create",
         "token",
-        ADAPTER,
+        adapter.name(),
         "--namespace",
         SYSTEM_NAMESPACE,
         "--duration=2h",

@@ -22,7 +22,14 @@ const PACKAGES: [&str; 4] = [
 /// What is tested on its own without a cluster, and with its `tests/` on one.
 const ON_A_CLUSTER: &str = "ayatori-kubernetes-adapter";
 
-const MORTAL: &str = "ayatori-kubernetes-adapter";
+/// What is also built with fault hooks, and the variable that tells the tests where it lies.
+const MORTALS: [(&str, &str); 2] = [
+    ("ayatori-kubernetes-adapter", "AYATORI_MORTAL_KUBERNETES_ADAPTER"),
+    (
+        "ayatori-opensandbox-adapter",
+        "AYATORI_MORTAL_OPENSANDBOX_ADAPTER",
+    ),
+];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -53,17 +60,21 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         && summary.step("images and charts", || {
             deploy::run(&deploy::Args::default()).map(drop)
         })
-        && summary.step("adapter with fault hooks", build_mortal_adapter);
+        && summary.step("adapters with fault hooks", build_mortal_adapters);
     if ready {
         let environment = [
             ("KUBECONFIG", cluster::kubeconfig()),
             ("AYATORI_CLUSTER", checkout::cluster_state()),
             ("AYATORI_HELM", programs::path(Program::Helm)?),
             ("AYATORI_KUBECTL", programs::path(Program::Kubectl)?),
-            ("AYATORI_MORTAL_ADAPTER", mortal_adapter()),
             ("AYATORI_XTASK", xtask),
-        ]
-        .map(|(name, path)| (name, path.display().to_string()));
+        ];
+        let mortals = MORTALS.map(|(package, variable)| (variable, mortal(package)));
+        let environment: Vec<_> = environment
+            .into_iter()
+            .chain(mortals)
+            .map(|(name, path)| (name, path.display().to_string()))
+            .collect();
         summary.tests("conformance on the cluster", || {
             cargo_test(args, &[ON_A_CLUSTER], &["--test", "*"], &environment, &mut passed)
         });
@@ -88,21 +99,25 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// An adapter that can be told to die at any of its writes; never in an image.
-fn mortal_adapter() -> PathBuf {
-    checkout::target().join("fault-injection").join(MORTAL)
+fn mortal(package: &str) -> PathBuf {
+    checkout::target().join("fault-injection").join(package)
 }
 
-/// Built beside everything else, to share what it is built from, and then put where no other build replaces it.
-fn build_mortal_adapter() -> Result<()> {
+/// Built beside everything else, to share what they are built from, and then put where no other build replaces them.
+fn build_mortal_adapters() -> Result<()> {
     let mut cargo = Command::new("cargo");
-    cargo
-        .current_dir(checkout::root())
-        .args(["build", "--package", MORTAL, "--features", "fault-injection"]);
+    cargo.current_dir(checkout::root()).arg("build");
+    for (package, _) in MORTALS {
+        let feature = format!("{package}/fault-injection");
+        cargo.args(["--package", package, "--features", &feature]);
+    }
     command::run(cargo.arg("--target-dir").arg(checkout::target()))?;
-    let kept = mortal_adapter();
-    kept.parent().map_or(Ok(()), std::fs::create_dir_all)?;
-    std::fs::copy(checkout::target().join("debug").join(MORTAL), &kept)
-        .with_context(|| format!("cannot write {}", kept.display()))?;
+    for (package, _) in MORTALS {
+        let kept = mortal(package);
+        kept.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+        std::fs::copy(checkout::target().join("debug").join(package), &kept)
+            .with_context(|| format!("cannot write {}", kept.display()))?;
+    }
     Ok(())
 }
 
