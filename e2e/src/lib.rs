@@ -3,7 +3,10 @@
 pub mod accounts;
 pub mod api;
 pub mod counter;
+pub mod gate;
 pub mod opensandbox;
 pub mod replica;
+pub mod sandboxes;
 pub mod transcript;
+pub mod witness;
 pub mod world;

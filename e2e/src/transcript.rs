@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::Context;
 use ayatori_core::job::Job;
 use ayatori_core::job_class::JobClass;
-use ayatori_core::parameters::KubernetesExecutionParameters;
+use ayatori_core::parameters::{KubernetesExecutionParameters, OpenSandboxExecutionParameters};
 use k8s_openapi::api::batch::v1::Job as BatchJob;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
@@ -95,6 +95,8 @@ impl Transcript {
             &list(Api::<JobClass>::all(client.clone()), &ours).await,
         );
         let parameters = Api::<KubernetesExecutionParameters>::all(client.clone());
+        sections(&mut text, &list(parameters, &ours).await);
+        let parameters = Api::<OpenSandboxExecutionParameters>::all(client.clone());
         sections(&mut text, &list(parameters, &ours).await);
         sections(
             &mut text,
