@@ -291,12 +291,14 @@ fn wake_jobs_on<P: Resource<DynamicType = ()> + Clone + 'static>(
     }
 }
 
-/// Whether a Job with this status is not over, and has its execution where these parameters say.
+/// Whether a Job with this status may have something where these parameters say.
 fn runs_on(status: &JobStatus, parameters: &ObjectMeta) -> bool {
     let resolved = status.resolved_job_class.as_ref();
     resolved.is_some_and(|class| Some(&class.parameters_ref.uid) == parameters.uid.as_ref())
-        && status.execution.is_some()
-        && !conditions::is_true(&status.conditions, FINISHED)
+        && status
+            .execution
+            .as_ref()
+            .is_some_and(|e| e.release_time.is_none())
 }
 
 fn is_accepted(job: &Job) -> bool {
@@ -411,17 +413,18 @@ fn trim(metadata: &mut ObjectMeta) {
 #[cfg(test)]
 mod tests {
     use ayatori_core::job::{Execution, ResolvedJobClass, ResolvedParametersReference};
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
     use super::*;
 
     #[test]
-    fn an_edit_of_parameters_concerns_what_has_an_execution_there_and_is_not_over() {
+    fn an_edit_of_parameters_concerns_what_has_an_execution_there_that_is_not_released() {
         let parameters = ObjectMeta {
             uid: Some("uid".to_owned()),
             ..ObjectMeta::default()
         };
-        let status = |uid: &str, execution: bool, finished: &str| JobStatus {
+        let now =
+            k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
+        let status = |uid: &str, execution: bool, released: bool| JobStatus {
             resolved_job_class: Some(ResolvedJobClass {
                 parameters_ref: ResolvedParametersReference {
                     uid: uid.to_owned(),
@@ -429,26 +432,19 @@ mod tests {
                 },
                 ..ResolvedJobClass::default()
             }),
-            execution: execution.then(Execution::default),
-            conditions: vec![Condition {
-                type_: FINISHED.to_owned(),
-                status: finished.to_owned(),
-                last_transition_time: k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(
-                    k8s_openapi::jiff::Timestamp::UNIX_EPOCH,
-                ),
-                message: String::new(),
-                observed_generation: None,
-                reason: String::new(),
-            }],
+            execution: execution.then(|| Execution {
+                release_time: released.then_some(now.clone()),
+                ..Execution::default()
+            }),
             ..JobStatus::default()
         };
-        for (uid, execution, finished, concerned) in [
-            ("uid", true, "False", true),
-            ("uid", true, "True", false),
-            ("uid", false, "False", false),
-            ("another", true, "False", false),
+        for (uid, execution, released, concerned) in [
+            ("uid", true, false, true),
+            ("uid", true, true, false),
+            ("uid", false, false, false),
+            ("another", true, false, false),
         ] {
-            let status = status(uid, execution, finished);
+            let status = status(uid, execution, released);
             assert_eq!(runs_on(&status, &parameters), concerned, "{status:?}");
         }
         assert!(!runs_on(&JobStatus::default(), &parameters));

@@ -36,6 +36,8 @@ use crate::telemetry::Metrics;
 const STEPS: usize = 40;
 /// How long one pass may take in all, a create request apart, which has a limit of its own.
 const PASS: Duration = Duration::from_secs(120);
+/// How often what became of a create request is tried to be stored.
+const CHANCES: u8 = 5;
 /// How long to wait before deciding again on what turned out to be old, if no watch event comes first.
 const STALE: Duration = Duration::from_secs(1);
 
@@ -127,23 +129,27 @@ async fn passes<B: Backend>(
         facts: Facts::default(),
         parameters: None,
         slot: None,
+        chances: CHANCES,
     };
     let mut job = context.latest.freshest(cached);
     let mut desk = Some(desk);
     loop {
         let began = Instant::now();
-        let outcome = tokio::time::timeout(PASS, pass.run(job))
+        let outcome = tokio::time::timeout(PASS, pass.run(job.clone()))
             .await
             .unwrap_or(Err(WriteError::Timeout));
         context.metrics.reconciled("job", began.elapsed());
-        job = match outcome? {
-            Outcome::Wait(wait) => return Ok(wait),
-            Outcome::Submit(attempted) => attempted,
+        job = match outcome {
+            Ok(Outcome::Wait(wait)) => return Ok(wait),
+            Ok(Outcome::Submit(attempted)) => {
+                drop(desk);
+                pass.submit(&attempted).await;
+                // Also without one: what was begun is finished.
+                desk = context.desks.free(&attempted).await;
+                attempted
+            }
+            Err(error) => pass.again(&job, error).await?,
         };
-        drop(desk);
-        pass.submit(&job).await;
-        // Also without one: what was begun is finished.
-        desk = context.desks.free(&job).await;
     }
 }
 
@@ -197,6 +203,8 @@ struct Pass<'a, B: Backend> {
     parameters: Option<Arc<B::Parameters>>,
     /// The right to create.
     slot: Option<B::Slot>,
+    /// How often what was learned may still be stored on a newer copy of the Job.
+    chances: u8,
 }
 
 impl<B: Backend> Pass<'_, B> {
@@ -403,6 +411,11 @@ impl<B: Backend> Pass<'_, B> {
             )));
         };
         let backend = &self.context.backend;
+        // They may have been edited since the class was judged by them.
+        if let Err(why) = backend.validate(&parameters) {
+            let message = format!("{} {}: {}", reference.kind, reference.name, why.message);
+            return Ok(Live::NotReady(Why::new("JobClassNotReady", message)));
+        }
         let slot = match backend.reserve(accepted, &parameters) {
             Ok(slot) => slot,
             Err(why) => return Ok(Live::Busy(why)),
@@ -427,6 +440,27 @@ impl<B: Backend> Pass<'_, B> {
                 format!("{} {name} could not be read: {}", K::kind(&()), brief(&error)),
             )
         })
+    }
+
+    /// The Job to decide on again after a write failed. What became of a create request is known to nobody else and
+    /// never again, and it stays true whatever was changed of the Job meanwhile.
+    async fn again(&mut self, job: &Job, error: WriteError) -> Result<Arc<Job>, WriteError> {
+        let told = matches!(self.facts.done, Some(Done::Submitted(_)));
+        self.chances = match self.chances.checked_sub(1) {
+            Some(left) if told => left,
+            Some(_) | None => return Err(error),
+        };
+        if !matches!(error, WriteError::Stale) {
+            tokio::time::sleep(STALE).await;
+        }
+        let namespace = job.namespace().unwrap_or_default();
+        let jobs = Api::<Job>::namespaced(self.context.client.clone(), &namespace);
+        let now = tokio::time::timeout(PASS, jobs.get_opt(&job.name_any())).await;
+        let Ok(Ok(Some(now))) = now else {
+            return Err(error);
+        };
+        let same = now.uid() == job.uid();
+        same.then(|| Arc::new(now)).ok_or(error)
     }
 
     async fn submit(&mut self, job: &Job) {

@@ -476,7 +476,7 @@ impl<'a> Life<'a, '_> {
             }
         }
         if let Some(why) = self.elsewhere(Some(attempted.execution())) {
-            return self.unobservable(why, self.until(None));
+            return self.unobservable(why, self.backoff());
         }
         let settled = self.settled(attempt);
         let (asked_at, prospect) = match &self.facts.prospect {
@@ -594,7 +594,7 @@ impl<'a> Life<'a, '_> {
 
     /// The execution lives on a server that nothing names any more. A wanted stop is stored, for when it is back.
     fn out_of_reach(&self, recorded: Recorded<'a>, why: Why) -> Step<'a> {
-        let blocked = self.or_blocked(Step::Wait(self.until(None)), &why.message);
+        let blocked = self.or_blocked(Step::Wait(self.backoff()), &why.message);
         let draft = self.draft().unobservable(why);
         let wanted = match recorded.stop() {
             None => self.wanted_stop(recorded),
@@ -663,7 +663,7 @@ impl<'a> Life<'a, '_> {
         };
         let settled = self.settled(attempted.attempt());
         match wait {
-            Step::Wait(_) if self.now > settled => self.past_the_fence(recorded, attempted),
+            Step::Wait(_) if self.now > settled => self.past_the_fence(recorded, attempted, waiting),
             Step::Wait(wait) => {
                 let wait = Step::Wait(wait.no_later_than(later(settled, SECOND)));
                 self.stop_or(recorded, waiting.stopping_since, wait)
@@ -676,7 +676,12 @@ impl<'a> Life<'a, '_> {
     /// A single-shot execution that has not come up by its fence never starts its command: it is deleted, and
     /// lost once it is gone. Only a look that began after the fence shows that. A stop has nothing to wait for
     /// here: what never comes up may be deaf to it for ever.
-    fn past_the_fence(&self, recorded: Recorded<'a>, attempted: Attempted<'a>) -> Step<'a> {
+    fn past_the_fence(
+        &self,
+        recorded: Recorded<'a>,
+        attempted: Attempted<'a>,
+        waiting: &Waiting,
+    ) -> Step<'a> {
         let settled = self.settled(attempted.attempt());
         let again = self.until(Some(self.settings.reference_poll));
         let step = match (&self.facts.prospect, &self.facts.done) {
@@ -688,6 +693,12 @@ impl<'a> Life<'a, '_> {
                 if *asked_at > settled && name.id == recorded.id() =>
             {
                 Step::Act(Effect::Discard(attempted, name.clone()))
+            }
+            // It came up, whatever it is shown as: it may run.
+            (Some((asked_at, Ok(Prospect::Found(name, _)))), _)
+                if *asked_at > settled && name.id == recorded.id() =>
+            {
+                return self.stop_or(recorded, waiting.stopping_since, Step::Wait(again));
             }
             (Some(_), _) => Step::Wait(again),
         };
@@ -773,20 +784,25 @@ impl<'a> Life<'a, '_> {
             return self.until_expiry();
         }
         if let Some(why) = self.elsewhere(closed.execution()) {
-            return self.not_given_back(&why);
+            return self.not_given_back(closed, &why);
         }
         match &self.facts.done {
             Some(Done::Released(Answer::Done)) => self.report(self.draft().released(), no_wait()),
             Some(Done::Released(Answer::Later(after))) => Step::Wait(self.expiry_or(later(self.now, *after))),
             Some(Done::Released(Answer::Stale)) => Step::Wait(Wait::Backoff(ttl::expiry(self.job))),
             Some(Done::Released(Answer::Rejected(why) | Answer::Unavailable(why))) => {
-                self.not_given_back(why)
+                self.not_given_back(closed, why)
             }
             _ => Step::Act(Effect::Release(closed)),
         }
     }
 
-    fn not_given_back(&self, why: &Why) -> Step<'a> {
+    /// A server that is away for a moment is not worth a word.
+    fn not_given_back(&self, closed: Closed<'a>, why: &Why) -> Step<'a> {
+        let loud_from = later(closed.finished_at(), self.settings.quiet_start);
+        if self.now < loud_from {
+            return Step::Wait(Wait::Backoff(earliest(Some(loud_from), ttl::expiry(self.job))));
+        }
         let message = format!("what ended could not be given back: {}", why.message);
         let blocked = Why::new(why.reason.clone(), message);
         self.report(
@@ -799,7 +815,7 @@ impl<'a> Life<'a, '_> {
     fn depart(&self, departing: Departing<'a>) -> Step<'a> {
         let held = departing.execution().filter(|e| e.release_time.is_none());
         if let Some(why) = self.elsewhere(held) {
-            return self.or_blocked(Step::Wait(self.until(None)), &why.message);
+            return self.or_blocked(Step::Wait(Wait::Backoff(None)), &why.message);
         }
         match &self.facts.remains {
             None => Step::Ask(Question::Remains(departing)),

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use ayatori_controller::testing::server::Create;
+use ayatori_controller::testing::server::{Create, Faults};
 use ayatori_core::conditions::{RESULT_UNKNOWN, SCHEDULED};
 use ayatori_core::execution::Why;
-use ayatori_core::job::{JobState, Outcome};
+use ayatori_core::job::{Job, JobState, Outcome};
 use ayatori_e2e::world::expect;
 use jiff::SignedDuration;
 use kube::ResourceExt;
+use serde_json::json;
 
 use crate::trial::{Mode, condition, holds, status, with, with_both};
 
@@ -96,6 +97,32 @@ async fn an_execution_that_has_not_come_up_by_its_fence_is_deleted_and_lost() ->
             trial.counts(&job)
         );
         Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
+async fn an_edit_of_the_job_during_its_create_request_forgets_no_answer() -> anyhow::Result<()> {
+    with(Mode::SingleShot, async |trial| {
+        let _adapter = trial.start().await?;
+        let full = Create::Refuses(Why::new("BackendAtCapacity", "no room"));
+        trial.server.misbehave(|faults| {
+            faults.create = full;
+            faults.latency = Duration::from_millis(1500);
+        });
+        let job = trial.create("").await?;
+        let attempted = |job: &Job| status(job).execution.is_some_and(|e| e.attempt.is_some());
+        trial.when(&job, "attempted", attempted).await?;
+        trial
+            .patch(
+                &job,
+                json!({ "metadata": { "labels": { "edited": "meanwhile" } } }),
+            )
+            .await?;
+        trial.when_says(&job, SCHEDULED, "BackendAtCapacity").await?;
+        trial.server.misbehave(|faults| *faults = Faults::default());
+        let job = trial.when_finished(&job).await?;
+        expect(&job, Outcome::Succeeded, "Completed", Some(0))
     })
     .await
 }
