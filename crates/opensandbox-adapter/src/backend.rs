@@ -1,5 +1,5 @@
-//! The [`Backend`] of OpenSandbox servers: finds the server, and asks and tells it what [`crate::entrypoint`] says, or
-//! what is the same however commands are started.
+//! The [`Backend`] of OpenSandbox servers: finds the server, and asks and tells it what [`crate::entrypoint`] or
+//! [`crate::execd`] says, or what is the same however commands are started.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -25,6 +25,7 @@ use tokio::sync::mpsc;
 
 use crate::client;
 use crate::entrypoint;
+use crate::execd;
 use crate::failure::Failure;
 use crate::keys::Keys;
 use crate::prospect::prospect;
@@ -76,6 +77,16 @@ pub struct Options {
     #[arg(long, default_value_t = 30)]
     pub log_window_seconds: u32,
 
+    /// Seconds for which a sandbox waits for its command, where commands are started in sandboxes that are up already
+    /// (commandMode Execd). Then it ends, and the command is not started any more.
+    #[arg(long, default_value_t = 900, value_parser = clap::value_parser!(u32).range(10..=86_400))]
+    pub hold_seconds: u32,
+
+    /// Milliseconds between two looks into a sandbox in which a command runs (commandMode Execd): lists do not show
+    /// that it has ended.
+    #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u32).range(50..))]
+    pub inside_poll_milliseconds: u32,
+
     /// Milliseconds between two lists of a server's sandboxes, while there are any to look after.
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u32).range(50..))]
     pub poll_milliseconds: u32,
@@ -118,6 +129,10 @@ impl Options {
         }
     }
 
+    fn hold(&self) -> Duration {
+        Duration::from_secs(self.hold_seconds.into())
+    }
+
     fn manners(&self) -> Manners {
         let seconds = |seconds: u32| Duration::from_secs(seconds.into());
         Manners {
@@ -127,6 +142,7 @@ impl Options {
                 ..client::Options::default()
             },
             poll: Duration::from_millis(self.poll_milliseconds.into()),
+            inside: Duration::from_millis(self.inside_poll_milliseconds.into()),
             creates: self.create_concurrency.into(),
         }
     }
@@ -175,13 +191,40 @@ impl OpenSandboxBackend {
         Ok(Reached { server, client })
     }
 
+    /// Where sandboxes may wait of a Job of which nothing is recorded, and their ids. They run nothing and end by
+    /// themselves, so a server that cannot be asked holds nobody up.
+    async fn unrecorded(
+        &self,
+        job: &Job,
+        parameters: Option<&OpenSandboxExecutionParameters>,
+    ) -> Option<(Reached, Vec<String>)> {
+        // Where creating is starting, no create request is sent before an attempt is stored.
+        let parameters = parameters.filter(|parameters| mode(parameters) == CommandMode::Execd)?;
+        let found = async {
+            let reached = self.reach(Some(parameters)).await?;
+            let left = reached.left(job, None).await?;
+            Ok::<_, Why>((reached, left))
+        };
+        let found = found.await;
+        if let Err(why) = &found {
+            tracing::info!(
+                reason = why.reason,
+                message = why.message,
+                "sandboxes that may wait for nothing are left to end by themselves"
+            );
+        }
+        found.ok()
+    }
+
     async fn can_execute(
         &self,
         job: &Job,
         admissible: &Admissible,
         parameters: &OpenSandboxExecutionParameters,
     ) -> Result<Result<(), Why>, Why> {
-        if let Err(why) = request::check(job, &admissible.resources, &parameters.spec) {
+        let possible = request::check(job, &admissible.resources, &parameters.spec)
+            .and_then(|()| execd::check(job, admissible, &parameters.spec));
+        if let Err(why) = possible {
             return Ok(Err(why));
         }
         if let Err(why) = self.references.check(job).await? {
@@ -189,8 +232,13 @@ impl OpenSandboxBackend {
         }
         // Values are looked at now, so that what is wrong with them is said before the Job is accepted, and again
         // when they are sent.
-        let words = request::Words::of(job, &parameters.spec, &self.references).await?;
-        Ok(words.map(drop))
+        match mode(parameters) {
+            CommandMode::Entrypoint => {
+                let words = request::Words::of(job, &parameters.spec, &self.references).await?;
+                Ok(words.map(drop))
+            }
+            CommandMode::Execd => execd::can_start(job, &parameters.spec, &self.references).await,
+        }
     }
 }
 
@@ -207,8 +255,17 @@ fn parameters_gone() -> Why {
     )
 }
 
-fn hold_only() -> Why {
-    Why::new("UnsupportedFeature", "commandMode Execd is not supported yet")
+/// How commands of a class with these parameters are started.
+fn mode(parameters: &OpenSandboxExecutionParameters) -> CommandMode {
+    parameters.spec.command_mode.unwrap_or(CommandMode::Entrypoint)
+}
+
+/// How the command of a recorded execution was started, whatever the parameters say now.
+fn mode_of(job: Recorded<'_>) -> CommandMode {
+    match job.attempted() {
+        Some(_) => CommandMode::Entrypoint,
+        None => CommandMode::Execd,
+    }
 }
 
 fn once<T: Send + 'static>(receiver: &Mutex<Option<mpsc::UnboundedReceiver<T>>>) -> BoxStream<'static, T> {
@@ -234,9 +291,9 @@ impl Backend for OpenSandboxBackend {
     }
 
     fn protocol(&self, parameters: &Self::Parameters) -> Protocol {
-        match parameters.spec.command_mode {
-            Some(CommandMode::Execd) => Protocol::Hold,
-            Some(CommandMode::Entrypoint) | None => Protocol::SingleShot(Windows {
+        match mode(parameters) {
+            CommandMode::Execd => Protocol::Hold,
+            CommandMode::Entrypoint => Protocol::SingleShot(Windows {
                 send: self.options.send_window(),
                 fence: SignedDuration::from_secs(self.options.fence_seconds.into()),
             }),
@@ -258,13 +315,21 @@ impl Backend for OpenSandboxBackend {
                  --allow-insecure-http, for isolated development only",
             ));
         }
-        if spec.command_mode == Some(CommandMode::Execd) {
-            return Err(hold_only());
+        if spec.pool_ref.is_none() {
+            return Ok(());
         }
-        if spec.pool_ref.is_some() {
+        if mode(parameters) != CommandMode::Execd || spec.pool_template.is_none() {
             return Err(Why::new(
                 "PoolNotSupported",
-                "spec.poolRef needs commandMode Execd: with a pool the lifecycle API cannot show the end of a command",
+                "spec.poolRef needs commandMode Execd, since with a pool the lifecycle API cannot show the end of a \
+                 command, and spec.poolTemplate, since the server does not show what its sandboxes have",
+            ));
+        }
+        if spec.allow_secret_env == Some(true) {
+            return Err(Why::new(
+                "SecretEnvNotAllowed",
+                "spec.allowSecretEnv and spec.poolRef exclude each other: a sandbox of a pool may be handed on to the \
+                 next who asks, with what a Job has left in it",
             ));
         }
         Ok(())
@@ -292,14 +357,20 @@ impl Backend for OpenSandboxBackend {
             }
             Err(failure) => return Err(Why::new("BackendUnreachable", failure.to_string())),
         }
-        match client.has_pools().await {
-            Ok(true) => Err(Why::new(
+        let unreachable = |failure: Failure| Why::new("BackendUnreachable", failure.to_string());
+        match (mode(parameters), &spec.pool_ref) {
+            (CommandMode::Entrypoint, _) if client.has_pools().await.map_err(unreachable)? => Err(Why::new(
                 "RuntimeCannotShowEnd",
                 "the server runs sandboxes in Kubernetes, where its API cannot show how a command ended; use \
                  commandMode Execd",
             )),
-            Ok(false) => Ok(reachable),
-            Err(failure) => Err(Why::new("BackendUnreachable", failure.to_string())),
+            (CommandMode::Execd, Some(pool)) if !client.has_pool(pool).await.map_err(unreachable)? => {
+                Err(Why::new(
+                    "PoolNotSupported",
+                    format!("the server has no pool {pool:?}; create it there, or correct spec.poolRef"),
+                ))
+            }
+            (CommandMode::Entrypoint | CommandMode::Execd, _) => Ok(reachable),
         }
     }
 
@@ -314,10 +385,10 @@ impl Backend for OpenSandboxBackend {
 
     async fn survey(
         &self,
-        job: Accepted<'_>,
+        accepted: Accepted<'_>,
         parameters: Option<&Self::Parameters>,
     ) -> Result<Prospect, Why> {
-        let job = job.job();
+        let job = accepted.job();
         let attempted = job
             .status
             .as_ref()
@@ -326,6 +397,10 @@ impl Backend for OpenSandboxBackend {
         let trouble = if attempted { unobservable } else { scheduling };
         let parameters = parameters.ok_or_else(parameters_gone).map_err(trouble)?;
         let reached = self.reach(Some(parameters)).await.map_err(trouble)?;
+        if !attempted && mode(parameters) == CommandMode::Execd {
+            let found = execd::survey(accepted, parameters, &reached, self.options.hold()).await;
+            return found.map_err(trouble);
+        }
         let sandboxes = reached.all_of(&uid(job)).await.map_err(trouble)?;
         Ok(prospect(job, &sandboxes, server::identity(parameters)))
     }
@@ -337,8 +412,13 @@ impl Backend for OpenSandboxBackend {
             .take(ObjectRef::from_obj(job.job()))
     }
 
-    async fn prepare(&self, _: Accepted<'_>, _: &Self::Parameters) -> Answer {
-        Answer::Rejected(hold_only())
+    async fn prepare(&self, job: Accepted<'_>, parameters: &Self::Parameters) -> Answer {
+        match self.reach(Some(parameters)).await {
+            Ok(reached) => {
+                execd::prepare(job, parameters, &reached, &self.references, self.options.hold()).await
+            }
+            Err(why) => Answer::Unavailable(scheduling(why)),
+        }
     }
 
     async fn submit(&self, job: Attempted<'_>, parameters: &Self::Parameters) -> Submission {
@@ -370,14 +450,23 @@ impl Backend for OpenSandboxBackend {
         }
     }
 
-    async fn start(&self, _: Recorded<'_>, _: Option<&Self::Parameters>) -> Answer {
-        Answer::Rejected(hold_only())
+    async fn start(&self, job: Recorded<'_>, parameters: Option<&Self::Parameters>) -> Answer {
+        let Some(parameters) = parameters else {
+            return Answer::Unavailable(parameters_gone());
+        };
+        match self.reach(Some(parameters)).await {
+            Ok(reached) => execd::start(job, parameters, &reached, &self.references).await,
+            Err(why) => Answer::Unavailable(scheduling(why)),
+        }
     }
 
     async fn observe(&self, job: Recorded<'_>, parameters: Option<&Self::Parameters>) -> State {
         let state = async {
             let reached = self.reach(parameters).await?;
-            let state = entrypoint::observe(job, &reached).await;
+            let state = match mode_of(job) {
+                CommandMode::Entrypoint => entrypoint::observe(job, &reached).await,
+                CommandMode::Execd => execd::observe(job, &reached).await,
+            };
             if state.is_err() {
                 reached.server.is_not_gone(job.id());
             }
@@ -396,16 +485,26 @@ impl Backend for OpenSandboxBackend {
     }
 
     async fn stop(&self, job: Recorded<'_>, parameters: Option<&Self::Parameters>) -> Answer {
-        match self.reach(parameters).await {
-            Ok(reached) => entrypoint::stop(job, &reached).await.unwrap_or_else(unavailable),
-            Err(why) => Answer::Unavailable(why),
-        }
+        let stopped = async {
+            let reached = self.reach(parameters).await?;
+            let stopped = match mode_of(job) {
+                CommandMode::Entrypoint => entrypoint::stop(job, &reached).await,
+                CommandMode::Execd => execd::stop(job, &reached).await,
+            };
+            Ok(stopped.unwrap_or_else(unavailable))
+        };
+        stopped.await.unwrap_or_else(Answer::Unavailable)
     }
 
     async fn release(&self, job: Closed<'_>, parameters: Option<&Self::Parameters>) -> Answer {
         let Some(execution) = job.execution().filter(|e| e.id.is_some() || e.attempt.is_some()) else {
-            // No create request was ever stored, so none was sent.
-            return Answer::Done;
+            return match self.unrecorded(job.job(), parameters).await {
+                Some((reached, left)) if !left.is_empty() => reached
+                    .clear(job.job(), None)
+                    .await
+                    .unwrap_or_else(Answer::Unavailable),
+                Some(_) | None => Answer::Done,
+            };
         };
         let window = SignedDuration::from_secs(self.options.log_window_seconds.into());
         let left = window.saturating_sub(Timestamp::now().duration_since(job.finished_at()));
@@ -424,11 +523,16 @@ impl Backend for OpenSandboxBackend {
         job: Departing<'_>,
         parameters: Option<&Self::Parameters>,
     ) -> Result<Remains, Why> {
-        if !may_hold_something(job) {
-            return Ok(Remains::Nothing);
-        }
-        let reached = self.reach(parameters).await?;
-        let left = reached.left(job).await?;
+        let (reached, left) = if may_hold_something(job) {
+            let reached = self.reach(parameters).await?;
+            let left = reached.left(job.job(), recorded_id(job)).await?;
+            (reached, left)
+        } else {
+            match self.unrecorded(job.job(), parameters).await {
+                Some(found) => found,
+                None => return Ok(Remains::Nothing),
+            }
+        };
         Ok(if left.is_empty() {
             reached.forget(job.job());
             Remains::Nothing

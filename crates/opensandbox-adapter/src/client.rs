@@ -22,7 +22,9 @@ use serde::de::DeserializeOwned;
 use url::{Url, form_urlencoded};
 
 use crate::failure::{self, Failure, Unsuccessful};
-use crate::wire::{CreateSandbox, Diagnostics, Page, Renewal, Renewed, Sandbox, hide};
+use crate::wire::{
+    CreateSandbox, Diagnostics, Page, Renewal, Renewed, RunCommand, Sandbox, ServerWord, hide,
+};
 
 /// The header that carries the API key.
 pub const API_KEY_HEADER: HeaderName = HeaderName::from_static("open-sandbox-api-key");
@@ -30,6 +32,13 @@ pub const API_KEY_HEADER: HeaderName = HeaderName::from_static("open-sandbox-api
 /// The largest answer that is read. A full page of sandboxes has some 300 KB, a log of a hundred lines of
 /// the daemon's longest, all control characters, 10 MB.
 const LARGEST_ANSWER: usize = 16 << 20;
+
+/// The largest file that is read from a sandbox.
+const LARGEST_FILE: usize = 16 << 10;
+
+/// Where the daemon in a sandbox listens, and its word for a file that is not there.
+const EXECD_PORT: &str = "44772";
+const NO_FILE: &str = "FILE_NOT_FOUND";
 
 /// The most a page may hold.
 const PAGE_SIZE: &str = "200";
@@ -244,6 +253,47 @@ impl Client {
         }
     }
 
+    /// Has the daemon in a sandbox run something. That it answers does not show that it did.
+    ///
+    /// What stands behind the answer runs in the sandbox, beside the Job's command: nothing in it is the server's word.
+    pub async fn run(&self, id: &str, command: &RunCommand) -> Result<(), Failure> {
+        let request = self
+            .request(Method::POST, self.execd(id, &["command"]))
+            .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
+            .body(Bytes::from_owner(command.body()));
+        let answer = self.ask(request).await?;
+        answer.success(|text| self.hide_key(&command.hide_secrets(text)))
+    }
+
+    /// A small file in a sandbox, as the daemon there shows it. `None` where that says that there is none.
+    pub async fn file(&self, id: &str, path: &str) -> Result<Option<String>, Failure> {
+        let mut url = self.execd(id, &["files", "download"]);
+        url.query_pairs_mut().append_pair("path", path);
+        let answer = self.ask_for(self.request(Method::GET, url), LARGEST_FILE).await?;
+        match answer.success(|text| self.hide_key(text)) {
+            Ok(()) => Ok(Some(String::from_utf8_lossy(&answer.body).into_owned())),
+            Err(Failure::Refused {
+                status: 404, code, ..
+            }) if code == NO_FILE => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Whether the server has this pool; not, where its runtime has none at all.
+    pub async fn has_pool(&self, name: &str) -> Result<bool, Failure> {
+        let url = self.url(&["pools", name]);
+        let answer = self.ask(self.request(Method::GET, url)).await?;
+        let absent = match answer.status {
+            StatusCode::NOT_IMPLEMENTED => true,
+            StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST => ServerWord::read(&answer.body).is_some(),
+            _ => false,
+        };
+        if absent {
+            return Ok(false);
+        }
+        answer.success(|text| self.hide_key(text)).map(|()| true)
+    }
+
     /// Whether the server can be reached and accepts the key.
     pub async fn probe(&self) -> Result<(), Failure> {
         let mut url = self.url(&["sandboxes"]);
@@ -271,6 +321,11 @@ impl Client {
         url
     }
 
+    /// The address of something that the daemon in a sandbox serves.
+    fn execd(&self, id: &str, path: &[&str]) -> Url {
+        self.url(&[&["sandboxes", id, "proxy", EXECD_PORT], path].concat())
+    }
+
     fn request(&self, method: Method, url: Url) -> RequestBuilder {
         self.request_by(&self.calls, method, url)
             .timeout(self.options.call)
@@ -296,10 +351,14 @@ impl Client {
     }
 
     async fn ask(&self, request: RequestBuilder) -> Result<Answer, Failure> {
+        self.ask_for(request, LARGEST_ANSWER).await
+    }
+
+    async fn ask_for(&self, request: RequestBuilder, most: usize) -> Result<Answer, Failure> {
         let failed = |error: reqwest::Error| failure::of_transport(&error, &self.server);
         let response = request.send().await.map_err(failed)?;
         let status = response.status();
-        Answer::read(response).await.map_err(|error| match error {
+        Answer::read(response, most).await.map_err(|error| match error {
             Unreadable::TooLarge => Failure::unusable(status, "a body that is too large to be read"),
             Unreadable::Broken(error) => failed(error),
         })
@@ -350,10 +409,10 @@ enum Unreadable {
 }
 
 impl Answer {
-    async fn read(mut response: Response) -> Result<Self, Unreadable> {
+    async fn read(mut response: Response, most: usize) -> Result<Self, Unreadable> {
         let mut body = Zeroizing::new(Vec::new());
         while let Some(chunk) = response.chunk().await.map_err(Unreadable::Broken)? {
-            if body.len().saturating_add(chunk.len()) > LARGEST_ANSWER {
+            if body.len().saturating_add(chunk.len()) > most {
                 return Err(Unreadable::TooLarge);
             }
             body.extend_from_slice(&chunk);

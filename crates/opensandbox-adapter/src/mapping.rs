@@ -141,47 +141,80 @@ fn waiting(why: Why) -> State {
 
 /// The end of a sandbox of which no process runs any more; the server shows `code`, or none.
 fn over(look: &Look<'_>, code: Option<i32>) -> End {
+    let unstarted = look
+        .evidence
+        // A launcher that says so and then exits with 0 is none that we know.
+        .filter(|evidence| *evidence != Evidence::NoLauncher || code != Some(0))
+        .and_then(unstarted);
+    if let Some(why) = unstarted {
+        return end(look, Exit::Unstartable(why));
+    }
     match look.evidence {
         Some(Evidence::Ended {
             code: written,
             signalled,
         }) if outlasts(i32::from(written), code) => ended(look, i32::from(written), signalled),
-        Some(Evidence::Unstartable { code: 126 }) => unstartable(
-            look,
+        _ if code == Some(KILLED) => ended(look, KILLED, false),
+        _ => unmeasured(look, code),
+    }
+}
+
+/// Why the command was not started, where the evidence says so.
+fn unstarted(evidence: Evidence) -> Option<Why> {
+    let (reason, message) = match evidence {
+        Evidence::Starting | Evidence::Ended { .. } => return None,
+        Evidence::Unstartable { code: 126 } => (
             START_ERROR,
             "the command cannot be executed; check spec.command and the image",
         ),
-        Some(Evidence::Unstartable { .. }) => unstartable(
-            look,
+        Evidence::Unstartable { .. } => (
             START_ERROR,
             "there is no such command in the image; check spec.command and the image",
         ),
-        Some(Evidence::NoWorkingDirectory) => unstartable(
-            look,
+        Evidence::NoWorkingDirectory => (
             START_ERROR,
             "spec.workingDir could not be made or entered; it has to be an absolute path that the image's user may use",
         ),
-        Some(Evidence::TooLate) => unstartable(
-            look,
+        Evidence::TooLate => (
             "StartTooLate",
             "the sandbox came up after the time until which the command may start, so it was not started; create the Job again",
         ),
-        Some(Evidence::NoClock) => unstartable(
-            look,
+        Evidence::NoClock => (
             "StartTooLate",
             "the time could not be read in the sandbox, or lies before the Job's start, so the command was not started; \
              the runtime has to show the host's /proc/stat and /proc/uptime, or the image hold date",
         ),
-        Some(Evidence::NoLauncher) if code != Some(0) => unstartable(
-            look,
+        Evidence::NoLauncher => (
             START_ERROR,
             "OpenSandbox's launcher cannot run in the image: it needs a /bin/sh of the node's architecture",
         ),
-        _ if code == Some(KILLED) => ended(look, KILLED, false),
-        Some(Evidence::Ended { .. } | Evidence::Starting | Evidence::NoLauncher) | None => {
-            unmeasured(look, code)
+    };
+    Some(Why::new(reason, message))
+}
+
+/// The end that the evidence alone shows, where it shows one.
+pub(crate) fn end_by(evidence: Evidence) -> Option<(Exit, Stopper)> {
+    match evidence {
+        Evidence::Ended { code, signalled } => {
+            let exit = Exit::Code {
+                code: code.into(),
+                out_of_memory: false,
+            };
+            Some((exit, stopper(signalled)))
         }
+        _ => unstarted(evidence).map(|why| (Exit::Unstartable(why), Stopper::Nobody)),
     }
+}
+
+/// Who ended a command that somebody had sent a signal to stop before, or not.
+fn stopper(signalled: bool) -> Stopper {
+    if !signalled {
+        return Stopper::Nobody;
+    }
+    Stopper::Other(Why::new(
+        "SandboxStopped",
+        "somebody stopped the sandbox while the command ran",
+    ))
 }
 
 /// Whether a code that was written down is the command's although the server shows this one: the same, none, or one
@@ -194,18 +227,10 @@ fn outlasts(written: i32, shown: Option<i32>) -> bool {
 }
 
 fn ended(look: &Look<'_>, code: i32, signalled: bool) -> End {
-    let stopped_by = if signalled {
-        Stopper::Other(Why::new(
-            "SandboxStopped",
-            "somebody stopped the sandbox while the command ran",
-        ))
-    } else {
-        Stopper::Nobody
-    };
     let child = look.out_of_memory && code != KILLED;
     End {
         started_at: look.sandbox.created_at,
-        stopped_by,
+        stopped_by: stopper(signalled),
         note: child.then(|| "a process of the sandbox was killed for using too much memory".to_owned()),
         ..end(
             look,
@@ -215,10 +240,6 @@ fn ended(look: &Look<'_>, code: i32, signalled: bool) -> End {
             },
         )
     }
-}
-
-fn unstartable(look: &Look<'_>, reason: &str, message: &str) -> End {
-    end(look, Exit::Unstartable(Why::new(reason, message)))
 }
 
 /// How the command ended is not known, nor, unless it was seen, whether it was started.
@@ -298,7 +319,7 @@ fn said_to_be_over(look: &Look<'_>) -> State {
 }
 
 /// What the server says of a sandbox, for people.
-fn told(sandbox: &Sandbox) -> String {
+pub(crate) fn told(sandbox: &Sandbox) -> String {
     let reason = sandbox.reason.as_deref().unwrap_or("no reason");
     let message = sandbox.message.as_deref().unwrap_or_default();
     let told = format!(

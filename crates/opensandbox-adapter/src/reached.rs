@@ -71,16 +71,16 @@ impl Reached {
     }
 
     /// What there is of a Job, by the ids of sandboxes.
-    pub(crate) async fn left(&self, job: Departing<'_>) -> Result<Vec<String>, Why> {
+    pub(crate) async fn left(&self, job: &Job, recorded: Option<&str>) -> Result<Vec<String>, Why> {
         let mut left: Vec<_> = self
-            .all_of(&uid(job.job()))
+            .all_of(&uid(job))
             .await?
             .into_iter()
-            .filter(|sandbox| metadata::is_of(&sandbox.metadata, job.job()))
+            .filter(|sandbox| metadata::is_of(&sandbox.metadata, job))
             .map(|sandbox| sandbox.id)
             .collect();
         // A list that does not show it is no proof.
-        if let Some(id) = recorded_id(job)
+        if let Some(id) = recorded
             && !left.iter().any(|known| known == id)
             && self.look(id).await.map_err(why)?.is_some()
         {
@@ -150,6 +150,7 @@ impl Reached {
     /// Nobody needs news of this Job any more.
     pub(crate) fn forget(&self, job: &Job) {
         self.server.sightings.forget(&uid(job));
+        self.server.insides.forget(&uid(job));
     }
 }
 

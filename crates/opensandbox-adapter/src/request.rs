@@ -1,5 +1,7 @@
 //! Whether a Job can be run in a sandbox at all, and the create request that does.
 
+use std::collections::BTreeMap;
+
 use ayatori_controller::references::{self, References};
 use ayatori_core::execution::Why;
 use ayatori_core::job::Job;
@@ -52,54 +54,87 @@ pub(crate) fn check(job: &Job, resources: &ResourceRequirements, spec: &Spec) ->
     Ok(())
 }
 
-fn unsupported(what: &str) -> Why {
+/// What is to be reserved for a sandbox.
+pub(crate) fn reservations(
+    resources: &ResourceRequirements,
+    spec: &Spec,
+) -> Result<BTreeMap<String, String>, Why> {
+    match spec.request_mapping {
+        Some(RequestMapping::Native) => amounts(resources.requests.as_ref()),
+        Some(RequestMapping::AdmissionOnly) | None => Ok(BTreeMap::new()),
+    }
+}
+
+pub(crate) fn unsupported(what: &str) -> Why {
     Why::new("UnsupportedFeature", what)
 }
 
-/// What of a request may hold values of Secrets. Read when it is needed, and kept nowhere.
+/// What the command sees, looked up when it is needed and kept nowhere. The outer error says that this could not be
+/// done at present.
+pub(crate) async fn environment(
+    job: &Job,
+    spec: &Spec,
+    references: &References,
+) -> references::Answer<Environment> {
+    // The class may have changed its mind since the Job was accepted.
+    if let Err(why) = check(job, &ResourceRequirements::default(), spec) {
+        return Ok(Err(why));
+    }
+    let data = match references.values(job).await? {
+        Ok(data) => data,
+        Err(why) => return Ok(Err(why)),
+    };
+    let environment = match Environment::of(job, &data) {
+        Ok(environment) => environment,
+        Err(why) => return Ok(Err(why)),
+    };
+    if let Some((name, _)) = environment
+        .variables
+        .iter()
+        .find(|(name, _)| !passes_shells(name))
+    {
+        return Ok(Err(unsupported(&format!(
+            "the environment variable {name:?}: the shell in the sandbox may not hand it on, since its name is none \
+             that a shell can assign to; use letters, digits and underscores"
+        ))));
+    }
+    Ok(Ok(environment))
+}
+
+/// The credentials of the Job's image, in the same way.
+pub(crate) async fn image_auth(
+    job: &Job,
+    spec: &Spec,
+    references: &References,
+) -> references::Answer<Option<ImageAuth>> {
+    if let Err(why) = check(job, &ResourceRequirements::default(), spec) {
+        return Ok(Err(why));
+    }
+    if job.spec.image_pull_secrets.is_empty() {
+        return Ok(Ok(None));
+    }
+    let secrets = match references.pull_secrets(job).await? {
+        Ok(secrets) => secrets,
+        Err(why) => return Ok(Err(why)),
+    };
+    Ok(image_auth::credentials(&job.spec.image, &secrets).map(|credentials| credentials.into_iter().next()))
+}
+
+/// What of a request may hold values of Secrets.
 pub(crate) struct Words {
-    environment: Environment,
+    pub(crate) environment: Environment,
     auth: Option<ImageAuth>,
 }
 
 impl Words {
-    /// Looks everything up that the Job refers to. The outer error says that this could not be done at present.
+    /// Looks everything up that the Job refers to.
     pub(crate) async fn of(job: &Job, spec: &Spec, references: &References) -> references::Answer<Self> {
-        // The class may have changed its mind since the Job was accepted.
-        if let Err(why) = check(job, &ResourceRequirements::default(), spec) {
-            return Ok(Err(why));
-        }
-        let data = match references.values(job).await? {
-            Ok(data) => data,
-            Err(why) => return Ok(Err(why)),
-        };
-        let environment = match Environment::of(job, &data) {
+        let environment = match environment(job, spec, references).await? {
             Ok(environment) => environment,
             Err(why) => return Ok(Err(why)),
         };
-        if let Some((name, _)) = environment
-            .variables
-            .iter()
-            .find(|(name, _)| !passes_shells(name))
-        {
-            return Ok(Err(unsupported(&format!(
-                "the environment variable {name:?}: the shell in the sandbox may not hand it on, since its name is \
-                 none that a shell can assign to; use letters, digits and underscores"
-            ))));
-        }
-        let auth = if job.spec.image_pull_secrets.is_empty() {
-            None
-        } else {
-            let secrets = match references.pull_secrets(job).await? {
-                Ok(secrets) => secrets,
-                Err(why) => return Ok(Err(why)),
-            };
-            match image_auth::credentials(&job.spec.image, &secrets) {
-                Ok(credentials) => credentials.into_iter().next(),
-                Err(why) => return Ok(Err(why)),
-            }
-        };
-        Ok(Ok(Self { environment, auth }))
+        let auth = image_auth(job, spec, references).await?;
+        Ok(auth.map(|auth| Self { environment, auth }))
     }
 
     /// The create request of this attempt, sent now. The server may limit how long a sandbox lives at first.
@@ -113,10 +148,6 @@ impl Words {
     ) -> Result<CreateSandbox, Why> {
         let (accepted, attempt) = (job.accepted(), job.attempt());
         let (job, resources) = (accepted.job(), accepted.resources());
-        let requests = match spec.request_mapping {
-            Some(RequestMapping::Native) => resources.requests.as_ref(),
-            Some(RequestMapping::AdmissionOnly) | None => None,
-        };
         let Environment {
             variables, command, ..
         } = self.environment;
@@ -127,7 +158,7 @@ impl Words {
             },
             entrypoint: wrapper::entrypoint(&attempt.id, fence, job.spec.working_dir.as_deref(), command),
             resource_limits: amounts(resources.limits.as_ref())?,
-            resource_requests: amounts(requests)?,
+            resource_requests: reservations(resources, spec)?,
             env: variables.into_iter().collect(),
             metadata: metadata::of_sandbox(job, &attempt.id),
             timeout: expiry::first_life(job, accepted.at(), now, longest_life),

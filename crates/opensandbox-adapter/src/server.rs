@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use crate::client::{self, Client};
+use crate::insides::Insides;
 use crate::keys::Keys;
 use crate::metadata;
 use crate::sightings::Sightings;
@@ -34,6 +35,8 @@ pub(crate) struct Manners {
     pub(crate) client: client::Options,
     /// How often sandboxes are listed.
     pub(crate) poll: Duration,
+    /// How long is believed what a running command's sandbox has shown of it.
+    pub(crate) inside: Duration,
     /// How many sandboxes may be under creation at a time.
     pub(crate) creates: usize,
 }
@@ -58,11 +61,12 @@ pub(crate) struct Servers {
 pub(crate) struct Server {
     connection: Arc<Connection>,
     pub(crate) sightings: Arc<Sightings>,
+    pub(crate) insides: Arc<Insides>,
     pub(crate) slots: Slots,
     absences: Mutex<HashMap<String, Absence>>,
     /// The longest life it gives a sandbox at its creation; `u64::MAX` as long as none was refused.
     longest_life: AtomicU64,
-    polling: JoinHandle<()>,
+    polling: [JoinHandle<()>; 2],
 }
 
 /// The client of a server with the key of now.
@@ -116,7 +120,7 @@ impl Servers {
             return server.clone();
         }
         // Another address may take the place of one that nobody names any more.
-        known.retain(|_, server| server.sightings.are_wanted() || Arc::strong_count(server) > 1);
+        known.retain(|_, server| server.is_wanted() || Arc::strong_count(server) > 1);
         let server = Arc::new(Server::new(
             address.clone(),
             self.keys.clone(),
@@ -142,10 +146,15 @@ impl Server {
             current: Mutex::default(),
         });
         let sightings = Arc::new(Sightings::new(changes.clone()));
-        let polling = tokio::spawn(poll(connection.clone(), sightings.clone(), manners.poll));
+        let insides = Arc::new(Insides::new(manners.inside, changes.clone()));
+        let polling = [
+            tokio::spawn(poll(connection.clone(), sightings.clone(), manners.poll)),
+            tokio::spawn(refresh(connection.clone(), insides.clone(), manners.poll)),
+        ];
         Self {
             connection,
             sightings,
+            insides,
             slots: Slots::new(manners.creates, changes),
             absences: Mutex::default(),
             longest_life: AtomicU64::new(u64::MAX),
@@ -156,6 +165,11 @@ impl Server {
     /// The client, with the key as its Secret has it now.
     pub(crate) async fn client(&self) -> Result<Client, Why> {
         self.connection.client().await
+    }
+
+    /// Whether any Job waits for news of it.
+    fn is_wanted(&self) -> bool {
+        self.sightings.are_wanted() || self.insides.are_wanted()
     }
 
     /// Notes that the server itself says it has no such sandbox; whether it has said so often and long enough to be
@@ -196,7 +210,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.polling.abort();
+        self.polling.iter().for_each(JoinHandle::abort);
     }
 }
 
@@ -238,6 +252,18 @@ async fn poll(connection: Arc<Connection>, sightings: Arc<Sightings>, every: Dur
                 }
             },
             Err(why) => sightings.failed(&why),
+        }
+    }
+}
+
+/// Reads again and again what is due in sandboxes.
+async fn refresh(connection: Arc<Connection>, insides: Arc<Insides>, every: Duration) {
+    loop {
+        insides.wanted().await;
+        tokio::time::sleep(every).await;
+        // That there is no client, lists say.
+        if let Ok(client) = connection.client().await {
+            insides.refresh(&client).await;
         }
     }
 }

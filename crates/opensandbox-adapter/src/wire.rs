@@ -77,12 +77,7 @@ impl CreateSandbox {
     /// The body of the request, in memory that is zeroized when dropped. It is written once, to a buffer of the
     /// right size: one that grows leaves copies behind.
     pub fn body(&self) -> Zeroizing<Vec<u8>> {
-        const REASON: &str = "maps with text as keys, written to memory";
-        let mut length = Length(0);
-        serde_json::to_writer(&mut length, self).expect(REASON);
-        let mut body = Zeroizing::new(Vec::with_capacity(length.0));
-        serde_json::to_writer(&mut *body, self).expect(REASON);
-        body
+        body(self)
     }
 
     /// The text without anything in it that is secret here, line by line, should a server quote it.
@@ -96,6 +91,42 @@ impl CreateSandbox {
                 hide(&text, secret.expose_secret())
             })
     }
+}
+
+/// A request to the daemon in a sandbox: to run something and not to wait for its end. Values of the environment are
+/// zeroized when it is dropped and never printed.
+#[derive(Debug, Serialize)]
+pub struct RunCommand {
+    /// What a shell runs. Daemons log it, and show it to whoever asks.
+    pub command: String,
+    /// Whether the answer comes at once.
+    pub background: bool,
+    /// Added to the environment that the sandbox has.
+    #[serde(serialize_with = "exposed_map")]
+    pub envs: BTreeMap<String, SecretString>,
+}
+
+impl RunCommand {
+    /// The body of the request, as that of a create request.
+    pub fn body(&self) -> Zeroizing<Vec<u8>> {
+        body(self)
+    }
+
+    /// The text without anything in it that is secret here, line by line, should a server quote it.
+    pub fn hide_secrets(&self, text: &str) -> String {
+        self.envs.values().fold(text.to_owned(), |text, secret| {
+            hide(&text, secret.expose_secret())
+        })
+    }
+}
+
+fn body(request: &impl Serialize) -> Zeroizing<Vec<u8>> {
+    const REASON: &str = "maps with text as keys, written to memory";
+    let mut length = Length(0);
+    serde_json::to_writer(&mut length, request).expect(REASON);
+    let mut body = Zeroizing::new(Vec::with_capacity(length.0));
+    serde_json::to_writer(&mut *body, request).expect(REASON);
+    body
 }
 
 /// The text without the secret, nor any line of it.

@@ -28,13 +28,19 @@ pub enum Call {
     Log,
     /// `GET /v1/sandboxes/{id}/diagnostics/events`.
     Events,
+    /// `POST /v1/sandboxes/{id}/proxy/44772/command`.
+    Run,
+    /// `GET /v1/sandboxes/{id}/proxy/44772/files/download`.
+    File,
+    /// `GET /v1/pools/{name}`.
+    Pool,
     /// Anything else.
     Other,
 }
 
 impl Call {
     /// All there are.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Call::Create,
         Call::List,
         Call::Get,
@@ -43,6 +49,9 @@ impl Call {
         Call::Renew,
         Call::Log,
         Call::Events,
+        Call::Run,
+        Call::File,
+        Call::Pool,
         Call::Other,
     ];
 }
@@ -115,6 +124,8 @@ pub struct Faults {
     pub foreign: usize,
     /// No sandbox is found by its id, in the server's own words.
     pub finds_nothing: bool,
+    /// The pools there are; a server without any has a runtime without pools.
+    pub pools: Vec<String>,
     /// No sandbox expires.
     pub never_expires: bool,
     /// A pause is accepted, and nothing happens.

@@ -1,7 +1,9 @@
 //! The stub's HTTP: which call a request is, what the real server would answer, and how a fault spoils it.
 
 use std::fmt;
+use std::io::ErrorKind;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -22,6 +24,7 @@ use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 
 use super::faults::{Call, Fault};
+use super::machine::Machine;
 use super::{Inside, Recorded, Shared};
 use crate::client::API_KEY_HEADER;
 
@@ -120,6 +123,9 @@ impl Asked {
             (&Method::POST, ["sandboxes", id, "renew-expiration"]) => (Call::Renew, *id),
             (&Method::GET, ["sandboxes", id, "diagnostics", "logs"]) => (Call::Log, *id),
             (&Method::GET, ["sandboxes", id, "diagnostics", "events"]) => (Call::Events, *id),
+            (&Method::POST, ["sandboxes", id, "proxy", "44772", "command"]) => (Call::Run, *id),
+            (&Method::GET, ["sandboxes", id, "proxy", "44772", "files", "download"]) => (Call::File, *id),
+            (&Method::GET, ["pools", name]) => (Call::Pool, *name),
             _ => (Call::Other, ""),
         };
         Self {
@@ -229,6 +235,11 @@ async fn spoil(fault: &Fault, answer: Response<Body>) -> Result<Response<Body>, 
 
 /// A create request that is answered, when its sandbox is there.
 async fn serve_request(shared: &Shared, asked: &Asked) -> Response<Body> {
+    if asked.call == Call::Run {
+        let answer = carry_out(shared, asked);
+        tokio::time::sleep(EXECD_LINGERS).await;
+        return answer;
+    }
     if asked.call != Call::Create {
         return carry_out(shared, asked);
     }
@@ -245,12 +256,22 @@ async fn serve_request(shared: &Shared, asked: &Asked) -> Response<Body> {
 
 /// What the real server does and answers. A sandbox comes into being by the clock, also when the client has gone.
 fn carry_out(shared: &Shared, asked: &Asked) -> Response<Body> {
-    shared.with(|inside| match asked.call {
+    shared.with(|inside| {
+        inside.notice_ends();
+        act(inside, asked)
+    })
+}
+
+fn act(inside: &mut Inside, asked: &Asked) -> Response<Body> {
+    match asked.call {
         Call::Create => {
             let id = inside.create(&asked.body, inside.faults.creation_takes);
             reply(202, &inside.show_new(&id))
         }
         Call::List => list(inside, asked),
+        Call::Pool if inside.faults.pools.is_empty() => error(501, "KUBERNETES::POOL_NOT_SUPPORTED"),
+        Call::Pool if inside.faults.pools.contains(&asked.id) => reply(200, &json!({"name": asked.id})),
+        Call::Pool => error(404, "KUBERNETES::POOL_NOT_FOUND"),
         _ if inside.find(&asked.id).is_none() => not_found(),
         Call::Get => inside
             .show(&asked.id)
@@ -264,8 +285,40 @@ fn carry_out(shared: &Shared, asked: &Asked) -> Response<Body> {
         Call::Renew => renew(inside, asked),
         Call::Log => diagnostics(asked, "logs", inside.log(&asked.id)),
         Call::Events => diagnostics(asked, "events", inside.events(&asked.id)),
+        Call::Run | Call::File => inside
+            .machine(&asked.id)
+            .filter(|machine| machine.exit_code().is_none())
+            .map_or_else(no_daemon, |machine| execd(machine, asked)),
         Call::Other => reply(404, &json!({"detail": "Not Found"})),
+    }
+}
+
+/// For how long the daemon keeps its answer open after its last word.
+const EXECD_LINGERS: Duration = Duration::from_secs(1);
+
+/// What the daemon in a sandbox does and answers.
+fn execd(machine: &Machine, asked: &Asked) -> Response<Body> {
+    let answer = match asked.call {
+        Call::Run => machine.run(&asked.body).map(|()| {
+            let events = "{\"type\":\"init\",\"text\":\"0a1b\"}\n\n{\"type\":\"execution_complete\"}\n\n";
+            text(200, "text/event-stream", events)
+        }),
+        _ => machine
+            .read(asked.parameter("path").unwrap_or_default())
+            .map(|file| response(200, "application/octet-stream", file.into())),
+    };
+    answer.unwrap_or_else(|failure| match failure.kind() {
+        ErrorKind::NotFound => error(404, "FILE_NOT_FOUND"),
+        _ => error(500, "RUNTIME_ERROR"),
     })
+}
+
+/// The server, of a sandbox in which nobody listens.
+fn no_daemon() -> Response<Body> {
+    reply(
+        502,
+        &json!({"detail": "Could not connect to the backend sandbox"}),
+    )
 }
 
 fn list(inside: &Inside, asked: &Asked) -> Response<Body> {

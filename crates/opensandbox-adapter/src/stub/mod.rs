@@ -5,14 +5,19 @@
 //! fence and evidence where the command is wrapped. How the server misbehaves is told by [`Faults`], which can be changed while it serves. What a test wants to know is counted
 //! where it happens: a start where a command starts, a request where it arrives.
 //!
+//! With [`Stub::start_with_machines`] everything is executed: the entrypoint of a sandbox, and what its daemon is asked
+//! to run. Then a start is what the command itself leaves behind.
+//!
 //! Its clock can be put forward, so that nobody has to wait for an expiry or a list that lags behind.
 
 mod certificates;
 mod faults;
 mod http;
+mod machine;
 mod world;
 mod wrapped;
 
+use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,6 +33,7 @@ use tokio_rustls::TlsAcceptor;
 
 pub use certificates::Certificate;
 pub use faults::{Call, Edit, Fault, Faults};
+use machine::Machine;
 pub use world::{Director, Script};
 use world::{Sandbox, after};
 
@@ -75,6 +81,14 @@ impl Stub {
     /// A server on plain HTTP, whose sandboxes do what the director says.
     pub async fn start_with(director: Director) -> io::Result<Self> {
         Self::serve(None, director).await
+    }
+
+    /// A server on plain HTTP, whose sandboxes really run what they are told to, as processes of this machine, each
+    /// with a directory of its own in the place of /tmp.
+    pub async fn start_with_machines() -> io::Result<Self> {
+        let stub = Self::serve(None, Arc::new(|_, _| Script::up())).await?;
+        stub.shared.with(|inside| inside.machines = Some(HashMap::new()));
+        Ok(stub)
     }
 
     async fn serve(certificate: Option<Certificate>, director: Director) -> io::Result<Self> {
@@ -192,13 +206,33 @@ impl Stub {
     /// Ends a sandbox's container behind the server's back: with code 0 as by `docker stop`, with 137 as by
     /// `docker kill`, with 255 as when dockerd was killed.
     pub fn end(&self, id: &str, code: i32) {
-        self.shared
-            .with(|inside| inside.change(id, |sandbox, now| sandbox.end(code, now)));
+        self.shared.with(|inside| {
+            inside.kill(id);
+            inside.change(id, |sandbox, now| sandbox.end(code, now));
+        });
     }
 
     /// Removes a sandbox's container behind the server's back.
     pub fn vanish(&self, id: &str) {
-        self.shared.with(|inside| inside.change(id, Sandbox::remove));
+        self.shared.with(|inside| {
+            inside.kill(id);
+            inside.change(id, Sandbox::remove);
+        });
+    }
+
+    /// What a file of a machine holds, also when its sandbox is gone; relative to where its processes run.
+    pub fn file(&self, id: &str, name: &str) -> Option<String> {
+        let machine = self.shared.with(|inside| inside.machine(id).cloned())?;
+        let bytes = machine.read(&format!("/tmp/{name}")).ok()?;
+        String::from_utf8(bytes).ok()
+    }
+
+    /// Replaces what a file of a machine holds, or removes it, or the directory, behind everybody's back.
+    pub fn put_file(&self, id: &str, name: &str, text: Option<&str>) -> io::Result<()> {
+        let machine = self.shared.with(|inside| inside.machine(id).cloned());
+        machine
+            .ok_or(io::ErrorKind::NotFound)?
+            .write(&format!("/tmp/{name}"), text)
     }
 
     /// Waits until something is so; looked at whenever a request arrives or the stub is changed.
@@ -234,6 +268,8 @@ struct Inside {
     sandboxes: Vec<Sandbox>,
     director: Director,
     ahead: SignedDuration,
+    /// What runs in the sandboxes, by their ids, where anything does.
+    machines: Option<HashMap<String, Arc<Machine>>>,
     /// How many create requests are being carried out, and how many ever were at a time.
     creating: usize,
     most_creating: usize,
@@ -248,6 +284,7 @@ impl Inside {
             sandboxes: Vec::new(),
             director,
             ahead: SignedDuration::ZERO,
+            machines: None,
             creating: 0,
             most_creating: 0,
         }
@@ -262,9 +299,41 @@ impl Inside {
         let id = format!("sandbox-{}", self.sandboxes.len());
         let takes = SignedDuration::try_from(takes).unwrap_or(SignedDuration::MAX);
         let time = after(self.now(), takes);
-        let sandbox = Sandbox::create(id.clone(), request, &self.director, time);
+        let mut sandbox = Sandbox::create(id.clone(), request, &self.director, time);
+        if let Some(machines) = &mut self.machines {
+            match Machine::boot(&world::texts(request.get("entrypoint"))) {
+                Ok(machine) => drop(machines.insert(id.clone(), Arc::new(machine))),
+                // As of an image without a shell.
+                Err(_) => sandbox.end(127, time),
+            }
+        }
         self.sandboxes.push(sandbox);
         id
+    }
+
+    fn machine(&self, id: &str) -> Option<&Arc<Machine>> {
+        self.machines.as_ref()?.get(id)
+    }
+
+    /// Ends everything that runs in a sandbox.
+    fn kill(&self, id: &str) {
+        if let Some(machine) = self.machine(id) {
+            machine.kill();
+        }
+    }
+
+    /// Notices which entrypoints have ended.
+    fn notice_ends(&mut self) {
+        let now = self.now();
+        for sandbox in &mut self.sandboxes {
+            let machine = self
+                .machines
+                .as_ref()
+                .and_then(|machines| machines.get(&sandbox.id));
+            if let Some(code) = machine.and_then(|machine| machine.exit_code()) {
+                sandbox.end(code, now);
+            }
+        }
     }
 
     fn existing(&self) -> impl Iterator<Item = &Sandbox> {
@@ -332,6 +401,7 @@ impl Inside {
 
     fn delete(&mut self, id: &str) {
         if !self.faults.deletes_nothing {
+            self.kill(id);
             self.change(id, Sandbox::remove);
         }
     }
@@ -349,7 +419,9 @@ impl Inside {
     }
 
     fn log(&self, id: &str) -> Option<String> {
-        self.find(id).map(|sandbox| sandbox.log(self.now()))
+        let sandbox = self.find(id)?;
+        let log = self.machine(id).map(|machine| machine.log());
+        Some(log.unwrap_or_else(|| sandbox.log(self.now())))
     }
 
     fn events(&self, id: &str) -> Option<String> {

@@ -58,6 +58,15 @@ impl Script {
         script
     }
 
+    /// The script of a sandbox that is up for as long as something else says, in which no command is started.
+    pub(super) fn up() -> Self {
+        Self {
+            starts: false,
+            runs: None,
+            ..Self::default()
+        }
+    }
+
     fn word(&mut self, word: &str) {
         match word {
             "stuck" => self.comes_up = false,
@@ -288,7 +297,7 @@ fn stamped(text: &str, at: Timestamp) -> String {
     text.lines().map(|line| format!("{at} {line}\n")).collect()
 }
 
-fn texts(value: Option<&Value>) -> Vec<String> {
+pub(super) fn texts(value: Option<&Value>) -> Vec<String> {
     let items = value.and_then(Value::as_array).into_iter().flatten();
     items.filter_map(Value::as_str).map(str::to_owned).collect()
 }

@@ -444,8 +444,16 @@ fn nothing_of_the_environment_or_the_arguments_is_written() {
 
 #[test]
 fn the_script_is_sent_without_its_comments() {
-    assert!(script(&[FENCE, LAUNCH]).lines().all(|line| !line.trim_start().starts_with('#')));
-    assert!(script(&[FENCE, LAUNCH]).len() < 3200, "{}", script(&[FENCE, LAUNCH]).len());
+    assert!(
+        script(&[FENCE, LAUNCH])
+            .lines()
+            .all(|line| !line.trim_start().starts_with('#'))
+    );
+    assert!(
+        script(&[FENCE, LAUNCH]).len() < 3200,
+        "{}",
+        script(&[FENCE, LAUNCH]).len()
+    );
 }
 
 // --------------------------------------------------------------------------------------------- reading it back

@@ -1,0 +1,299 @@
+//! What has been read in sandboxes of what their commands came to, kept fresh for as long as somebody is interested.
+//!
+//! Lists of sandboxes do not show it: a sandbox stays up when its command has ended. So each one in which a command
+//! runs is asked by itself, no more often than every few seconds, and far fewer are asked at a time than there are.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use ayatori_core::execution::Why;
+use ayatori_core::job::Job;
+use futures::{StreamExt, stream};
+use kube::runtime::reflector::ObjectRef;
+use tokio::sync::{Notify, mpsc};
+
+use crate::client::Client;
+use crate::execd::{self, HoldId, Inside};
+
+/// How many are asked at a time by one server's poll.
+const AT_ONCE: usize = 8;
+/// For how many times a sandbox that does not answer is believed to be what it was.
+const PATIENCE: u32 = 3;
+/// After this time a Job is asked whether it still cares.
+const UNASKED: Duration = Duration::from_secs(3600);
+
+/// What is read in a sandbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Spot {
+    /// Who it is.
+    Name {
+        /// Its id.
+        sandbox: String,
+        /// The attempt in its metadata.
+        attempt: String,
+    },
+    /// What became of the command.
+    Command {
+        /// Its id.
+        sandbox: String,
+        /// Who it is.
+        hold: HoldId,
+    },
+}
+
+/// What was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Reading {
+    /// Who it is; nothing, before it is up.
+    Name(Option<HoldId>),
+    /// What became of the command.
+    Command(Inside),
+}
+
+/// What was read in the sandboxes of one server.
+pub(crate) struct Insides {
+    state: Mutex<State>,
+    /// Told when there is somebody to look after again.
+    wanted: Notify,
+    /// How long what was read of a running command is fresh.
+    fresh: Duration,
+    changes: mpsc::UnboundedSender<ObjectRef<Job>>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By the Job's UID.
+    watched: HashMap<String, Watched>,
+    /// The ids of sandboxes that were just created, which lists may not show yet; by the Job's UID.
+    prepared: HashMap<String, String>,
+}
+
+struct Watched {
+    job: ObjectRef<Job>,
+    spot: Spot,
+    /// When the Job last asked.
+    asked: Instant,
+    /// When it was last read, with or without success.
+    read: Option<Instant>,
+    good: Option<Reading>,
+    /// Why it could not be read lately, and since when.
+    trouble: Option<(Why, Instant)>,
+    /// What the Job knows of it.
+    told: Option<Result<Reading, Why>>,
+}
+
+impl Watched {
+    /// What is believed of it.
+    fn believed(&self, patience: Duration) -> Option<Result<Reading, Why>> {
+        match (&self.good, &self.trouble) {
+            (Some(good), None) => Some(Ok(good.clone())),
+            (Some(good), Some((_, since))) if since.elapsed() < patience => Some(Ok(good.clone())),
+            (_, Some((why, _))) => Some(Err(why.clone())),
+            (None, None) => None,
+        }
+    }
+
+    fn is_final(&self) -> bool {
+        match &self.good {
+            Some(Reading::Command(inside)) => inside.is_final(),
+            Some(Reading::Name(name)) => name.is_some(),
+            None => false,
+        }
+    }
+
+    /// Whether it is to be read again.
+    fn is_due(&self, fresh: Duration) -> bool {
+        let fresh = match self.spot {
+            Spot::Name { .. } => Duration::ZERO,
+            Spot::Command { .. } => fresh,
+        };
+        !self.is_final() && self.read.is_none_or(|read| read.elapsed() >= fresh)
+    }
+}
+
+impl Insides {
+    pub(crate) fn new(fresh: Duration, changes: mpsc::UnboundedSender<ObjectRef<Job>>) -> Self {
+        Self {
+            state: Mutex::default(),
+            wanted: Notify::new(),
+            fresh,
+            changes,
+        }
+    }
+
+    /// What was read there, if that is fresh or final, else what is read now. From now on the Job is told of changes.
+    pub(crate) async fn follow(
+        &self,
+        client: &Client,
+        uid: &str,
+        job: ObjectRef<Job>,
+        spot: &Spot,
+    ) -> Result<Reading, Why> {
+        if let Some(known) = self.known(uid, job, spot) {
+            return known;
+        }
+        let read = self.look(client, uid, spot).await;
+        // One failure is not news of what was seen just before.
+        let state = self.state();
+        let told = state.watched.get(uid).and_then(|watched| watched.told.clone());
+        told.unwrap_or(read)
+    }
+
+    /// What is read there now.
+    pub(crate) async fn look(&self, client: &Client, uid: &str, spot: &Spot) -> Result<Reading, Why> {
+        let at = Instant::now();
+        let read = execd::read(client, spot).await;
+        self.note(uid, spot, &read, at);
+        read
+    }
+
+    fn known(&self, uid: &str, job: ObjectRef<Job>, spot: &Spot) -> Option<Result<Reading, Why>> {
+        let mut state = self.state();
+        let now = Instant::now();
+        if state.watched.is_empty() {
+            self.wanted.notify_one();
+        }
+        match state.watched.get_mut(uid).filter(|watched| watched.spot == *spot) {
+            Some(watched) => {
+                watched.asked = now;
+                if watched.is_due(self.fresh) {
+                    return None;
+                }
+                watched.told = watched.believed(self.patience());
+                watched.told.clone()
+            }
+            None => {
+                let watched = Watched {
+                    job,
+                    spot: spot.clone(),
+                    asked: now,
+                    read: None,
+                    good: None,
+                    trouble: None,
+                    told: None,
+                };
+                state.watched.insert(uid.to_owned(), watched);
+                None
+            }
+        }
+    }
+
+    /// What is known for good of it, also when the sandbox does not answer any more.
+    pub(crate) fn settled(&self, uid: &str, spot: &Spot) -> Option<Reading> {
+        let state = self.state();
+        let watched = state.watched.get(uid).filter(|watched| watched.spot == *spot)?;
+        watched.good.clone().filter(|_| watched.is_final())
+    }
+
+    /// Remembers what was read; the Job, if it does not know yet what is believed now.
+    fn note(
+        &self,
+        uid: &str,
+        spot: &Spot,
+        read: &Result<Reading, Why>,
+        at: Instant,
+    ) -> Option<ObjectRef<Job>> {
+        let patience = self.patience();
+        let mut state = self.state();
+        let watched = state
+            .watched
+            .get_mut(uid)
+            .filter(|watched| watched.spot == *spot)?;
+        // What was asked for later is newer, and nothing follows what is final.
+        if watched.is_final() || watched.read.is_some_and(|read| read > at) {
+            return None;
+        }
+        watched.read = Some(at);
+        match read {
+            Ok(reading) => {
+                watched.good = Some(reading.clone());
+                watched.trouble = None;
+            }
+            Err(why) => {
+                let since = watched.trouble.as_ref().map_or(at, |(_, since)| *since);
+                watched.trouble = Some((why.clone(), since));
+            }
+        }
+        let believed = watched.believed(patience);
+        let news = believed != watched.told;
+        watched.told = believed;
+        news.then(|| watched.job.clone())
+    }
+
+    /// Reads everything that is due, and tells the Jobs of what is new.
+    pub(crate) async fn refresh(&self, client: &Client) {
+        stream::iter(self.due())
+            .for_each_concurrent(AT_ONCE, async |(uid, spot)| {
+                let at = Instant::now();
+                let read = execd::read(client, &spot).await;
+                if let Some(job) = self.note(&uid, &spot, &read, at) {
+                    self.tell(job);
+                }
+            })
+            .await;
+    }
+
+    fn due(&self) -> Vec<(String, Spot)> {
+        let mut state = self.state();
+        // Whoever still cares asks again.
+        let left = state.watched.extract_if(|_, w| w.asked.elapsed() >= UNASKED);
+        let left: Vec<_> = left.map(|(_, watched)| watched.job).collect();
+        for job in left {
+            self.tell(job);
+        }
+        let due = state
+            .watched
+            .iter()
+            .filter(|(_, watched)| watched.is_due(self.fresh));
+        due.map(|(uid, watched)| (uid.clone(), watched.spot.clone()))
+            .collect()
+    }
+
+    /// Remembers a sandbox that was just created for a Job.
+    pub(crate) fn note_prepared(&self, uid: &str, sandbox: &str) {
+        self.state().prepared.insert(uid.to_owned(), sandbox.to_owned());
+    }
+
+    /// The sandbox that was last created for a Job.
+    pub(crate) fn prepared(&self, uid: &str) -> Option<String> {
+        self.state().prepared.get(uid).cloned()
+    }
+
+    /// Nobody needs news of this Job any more.
+    pub(crate) fn forget(&self, uid: &str) {
+        let mut state = self.state();
+        state.watched.remove(uid);
+        state.prepared.remove(uid);
+    }
+
+    /// The sandbox that was created for a Job does not exist any more.
+    pub(crate) fn forget_prepared(&self, uid: &str) {
+        self.state().prepared.remove(uid);
+    }
+
+    /// Whether anybody is interested.
+    pub(crate) fn are_wanted(&self) -> bool {
+        !self.state().watched.is_empty()
+    }
+
+    /// Returns once somebody is interested.
+    pub(crate) async fn wanted(&self) {
+        while !self.are_wanted() {
+            self.wanted.notified().await;
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        self.fresh.saturating_mul(PATIENCE)
+    }
+
+    fn tell(&self, job: ObjectRef<Job>) {
+        // Fails only while the process ends.
+        let _ = self.changes.send(job);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
