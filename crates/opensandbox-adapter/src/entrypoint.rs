@@ -3,6 +3,7 @@
 
 use ayatori_controller::references::References;
 use ayatori_core::execution::{Answer, ExecutionName, State, Submission, Why};
+use ayatori_core::job::Stop;
 use ayatori_core::lifecycle::active_deadline;
 use ayatori_core::parameters::OpenSandboxExecutionParameters;
 use ayatori_core::stage::{Attempted, Recorded};
@@ -20,6 +21,9 @@ use crate::wrapper;
 
 /// When a stop that the server has not carried out is looked at again.
 const AGAIN: SignedDuration = SignedDuration::from_secs(1);
+
+/// How long a server may fail to freeze what is to be stopped, before that is deleted without it.
+const FREEZES_WITHIN: SignedDuration = SignedDuration::from_secs(30);
 
 /// Sends the one create request of the attempt. `lead` is how long before the end of its window the attempt can have
 /// been stored, by any clock.
@@ -100,7 +104,8 @@ pub(crate) async fn observe(job: Recorded<'_>, reached: &Reached) -> Result<Stat
     Ok(mapping::state(&look))
 }
 
-/// Freezes first: what is frozen shows for ever that it had not ended. Only when that is stored may it go.
+/// Freezes first: what is frozen shows for ever that it had not ended. Only when that is stored may it go. What a server
+/// cannot freeze goes all the same, for nobody wants it to run on; how it would have ended is then not known.
 pub(crate) async fn stop(job: Recorded<'_>, reached: &Reached) -> Result<Answer, Failure> {
     let id = job.id();
     if job.stop().is_some_and(|stop| stop.delivered_time.is_some()) {
@@ -111,6 +116,10 @@ pub(crate) async fn stop(job: Recorded<'_>, reached: &Reached) -> Result<Answer,
     let paused = reached.client.pause(id).await;
     let shown = reached.look(id).await?;
     let goes_on = shown.is_some_and(|s| matches!(mapping::phase(&s), Phase::Up | Phase::Pending));
+    if goes_on && job.stop().is_some_and(|stop| is_overdue(stop, Timestamp::now())) {
+        reached.delete(id).await?;
+        return Ok(Answer::Done);
+    }
     match paused {
         Err(failure) if goes_on => Err(failure),
         Ok(()) if goes_on => Ok(Answer::Later(AGAIN)),
@@ -118,6 +127,32 @@ pub(crate) async fn stop(job: Recorded<'_>, reached: &Reached) -> Result<Answer,
     }
 }
 
+/// Whether a stop should have shown an effect by now.
+fn is_overdue(stop: &Stop, now: Timestamp) -> bool {
+    now.duration_since(stop.requested_time.0) >= FREEZES_WITHIN
+}
+
 fn earlier(from: Timestamp, by: SignedDuration) -> Timestamp {
     from.saturating_sub(by).unwrap_or(Timestamp::MIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use ayatori_core::job::StopReason;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+
+    #[test]
+    fn a_stop_is_overdue_after_half_a_minute_and_not_by_a_clock_that_runs_behind() {
+        let at = |second: i64| Timestamp::from_second(1_800_000_000 + second).unwrap();
+        let stop = Stop {
+            reason: StopReason::CancelRequested,
+            requested_time: Time(at(0)),
+            delivered_time: None,
+        };
+        for (second, overdue) in [(-3600, false), (0, false), (29, false), (30, true), (3600, true)] {
+            assert_eq!(is_overdue(&stop, at(second)), overdue, "after {second} s");
+        }
+    }
 }
