@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use ayatori_core::execution::Why;
 use ayatori_core::job::Job;
 use kube::runtime::reflector::ObjectRef;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 
 use crate::metadata;
 use crate::wire::Sandbox;
@@ -19,14 +19,21 @@ use crate::wire::Sandbox;
 const UNSEEN: Duration = Duration::from_secs(60);
 /// The same for a Job that has not asked for its sandbox.
 const UNASKED: Duration = Duration::from_secs(3600);
-/// How long a server may fail to answer before what it has shown is no longer believed.
-const AWAY: Duration = Duration::from_secs(10);
+/// How long a server may fail to answer before what it has shown is no longer believed: longer than two lists take
+/// that come too late, for one alone is none of the Jobs' business.
+const AWAY: Duration = Duration::from_secs(25);
+/// For how long a sandbox that was found by its id is believed to be there although no list shows it.
+const UNLISTED: Duration = Duration::from_secs(30);
+/// How long a look waits for the first list, which spares it a request of its own.
+const FIRST_LIST: Duration = Duration::from_secs(3);
 
 /// The sightings at one server.
 pub(crate) struct Sightings {
     state: Mutex<State>,
     /// Told when there is somebody to look after again.
     wanted: Notify,
+    /// Whether any list has come, or failed.
+    began: watch::Sender<bool>,
     changes: mpsc::UnboundedSender<ObjectRef<Job>>,
 }
 
@@ -35,7 +42,7 @@ struct State {
     seen: HashMap<String, Sighting>,
     /// Who waits for news, by the Job's UID.
     interested: HashMap<String, Interest>,
-    /// When the last list that came was asked for.
+    /// When the last list came.
     heard: Instant,
     /// Why there are no news, if there have been none for long.
     away: Option<Why>,
@@ -46,6 +53,8 @@ struct Sighting {
     sandbox: Arc<Sandbox>,
     /// When it was asked for.
     at: Instant,
+    /// Whether a list has shown it.
+    listed: bool,
 }
 
 struct Interest {
@@ -54,6 +63,20 @@ struct Interest {
     asked: Instant,
     /// When its sandbox was last listed, or it last asked.
     seen: Instant,
+}
+
+impl State {
+    /// Takes out those of whom nothing was heard for long. Whoever still cares asks again.
+    fn forgotten(&mut self, at: Instant) -> Vec<ObjectRef<Job>> {
+        let long = |since: Instant, limit: Duration| at.saturating_duration_since(since) >= limit;
+        // While nothing is listed, nothing can be seen.
+        let listed = self.away.is_none();
+        let left = |i: &Interest| (listed && long(i.seen, UNSEEN)) || long(i.asked, UNASKED);
+        self.interested
+            .extract_if(|_, interest| left(interest))
+            .map(|(_, interest)| interest.job)
+            .collect()
+    }
 }
 
 impl Sightings {
@@ -66,6 +89,7 @@ impl Sightings {
                 away: None,
             }),
             wanted: Notify::new(),
+            began: watch::Sender::new(false),
             changes,
         }
     }
@@ -97,6 +121,12 @@ impl Sightings {
         }
     }
 
+    /// Returns once a list has come or failed, or that takes too long.
+    pub(crate) async fn begun(&self) {
+        let mut began = self.began.subscribe();
+        let _ = tokio::time::timeout(FIRST_LIST, began.wait_for(|began| *began)).await;
+    }
+
     /// Nobody needs news of this Job any more.
     pub(crate) fn forget(&self, uid: &str) {
         let mut state = self.state();
@@ -112,6 +142,7 @@ impl Sightings {
         let sighting = Sighting {
             sandbox: sandbox.clone(),
             at,
+            listed: false,
         };
         let mut state = self.state();
         if state.seen.get(&sandbox.id).is_none_or(|known| known.at <= at) {
@@ -129,7 +160,7 @@ impl Sightings {
     pub(crate) fn listed(&self, list: Vec<Sandbox>, at: Instant) {
         let mut state = self.state();
         let back = state.away.take().is_some();
-        state.heard = at;
+        state.heard = Instant::now();
         let mut news = Vec::new();
         let mut old = std::mem::take(&mut state.seen);
         for sandbox in list {
@@ -141,30 +172,31 @@ impl Sightings {
             let sighting = match known {
                 // What was asked for later is newer.
                 Some(known) if known.at > at => known,
-                Some(known) if *known.sandbox == sandbox => Sighting { at, ..known },
+                Some(known) if *known.sandbox == sandbox => Sighting {
+                    at,
+                    listed: true,
+                    ..known
+                },
                 Some(_) | None => {
                     news.push(uid.to_owned());
                     Sighting {
                         sandbox: Arc::new(sandbox),
                         at,
+                        listed: true,
                     }
                 }
             };
             state.seen.insert(sighting.sandbox.id.clone(), sighting);
         }
         for (id, sighting) in old {
-            if sighting.at > at {
+            let hidden = !sighting.listed && at.saturating_duration_since(sighting.at) < UNLISTED;
+            if sighting.at > at || hidden {
                 state.seen.insert(id, sighting);
             } else {
                 news.extend(metadata::job_uid(&sighting.sandbox.metadata).map(str::to_owned));
             }
         }
-        let left = |interest: &Interest| {
-            at.duration_since(interest.seen) >= UNSEEN || at.duration_since(interest.asked) >= UNASKED
-        };
-        // Whoever still cares asks again.
-        let forgotten = state.interested.extract_if(|_, interest| left(interest));
-        let forgotten: Vec<_> = forgotten.map(|(_, interest)| interest.job).collect();
+        let forgotten = state.forgotten(at);
         let told: Vec<_> = if back {
             state.interested.values().map(|i| i.job.clone()).collect()
         } else {
@@ -174,12 +206,19 @@ impl Sightings {
         for job in forgotten.into_iter().chain(told) {
             self.tell(job);
         }
+        self.began.send_replace(true);
     }
 
     /// Takes over that a list failed. Everybody is told once if that has lasted, or that the reason is another.
     pub(crate) fn failed(&self, why: &Why) {
+        self.began.send_replace(true);
         let mut state = self.state();
-        if state.heard.elapsed() < AWAY || state.away.as_ref() == Some(why) {
+        for job in state.forgotten(Instant::now()) {
+            self.tell(job);
+        }
+        // Other words for the same trouble are not worth a write.
+        let known = state.away.as_ref().is_some_and(|away| away.reason == why.reason);
+        if state.heard.elapsed() < AWAY || known {
             return;
         }
         tracing::warn!(
@@ -324,9 +363,13 @@ mod tests {
         );
         world.sightings.note(sandbox("a", "Running"), world.at(1));
         assert_eq!(world.asks("a"), "Paused", "nor does an answer that came late");
+        world.sightings.listed(vec![], world.at(31));
+        assert_eq!(world.asks("a"), "Paused", "lists may be blind to it");
+        world.sightings.listed(vec![], world.at(32));
+        assert_eq!(world.asks("a"), "nothing", "then it is asked for again");
         world
             .sightings
-            .listed(vec![sandbox("a", "Terminated")], world.at(3));
+            .listed(vec![sandbox("a", "Terminated")], world.at(33));
         assert_eq!(world.asks("a"), "Terminated");
     }
 
