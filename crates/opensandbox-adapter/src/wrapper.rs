@@ -10,6 +10,8 @@
 //! - Lines of ours in the log: one before its output, an empty one and one of ours after it, on both streams. They
 //!   hold the id of the attempt, never a word of the command or its environment. Output that is still on its way in
 //!   the other stream may come later than they do, and what a left-over process writes in its last moments, too.
+//! - An empty file in `/tmp`, where there is one that may be written: it keeps the command from starting again in a
+//!   container that is started again. Such a Job's end is not known.
 //! - Its parent is the script, which ends with the command. What it leaves running is killed with the sandbox.
 //! - Interrupts (INT, QUIT) are ignored where the shell or the launcher ignores them for what they start with `&`:
 //!   dash, busybox and the launcher do.
@@ -34,6 +36,9 @@ pub(crate) const LAUNCH: &str = include_str!("launch.sh");
 
 /// What the script calls itself, in the shell's own messages too.
 pub(crate) const NAME: &str = "ayatori";
+
+/// The file that marks a sandbox in which the command has started, without the id of the attempt.
+const MARK: &str = "/tmp/.ayatori-";
 
 /// When a command may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +67,7 @@ pub fn entrypoint(
         fence.earliest.as_second().to_string(),
         fence.latest.as_second().to_string(),
         working_dir.unwrap_or_default().to_owned(),
+        format!("{MARK}{attempt}"),
     ];
     wrapper
         .into_iter()

@@ -3,6 +3,7 @@ use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use jiff::SignedDuration;
 use proptest::prelude::*;
@@ -75,8 +76,16 @@ impl Place {
         let words = words.iter().map(|word| SecretString::from(*word));
         let entrypoint = entrypoint(ATTEMPT, fence, working_dir, words);
         let mut command = Command::new(self.path("sh"));
+        // Each is a sandbox of its own.
+        static MARKS: AtomicUsize = AtomicUsize::new(0);
+        let mark = self.path(&format!("mark-{}", MARKS.fetch_add(1, Ordering::Relaxed)));
+        let words = entrypoint.iter().skip(1).map(ExposeSecret::expose_secret);
+        let words = words.map(|word| {
+            let is_mark = word == format!("{MARK}{ATTEMPT}");
+            if is_mark { mark.to_str().unwrap() } else { word }
+        });
         command
-            .args(entrypoint.iter().skip(1).map(ExposeSecret::expose_secret))
+            .args(words)
             .env_clear()
             .env("PATH", format!("{}:/usr/bin:/bin", self.path("bin").display()))
             .current_dir(self.dir.path());
@@ -324,14 +333,32 @@ fn a_command_does_not_start_outside_its_fence() {
 }
 
 #[test]
+fn a_command_does_not_start_again_in_a_container_that_is_started_again() {
+    for place in Place::all() {
+        let mut command = place.command(now(), None, &["sh", "-c", "echo ran; exit 3"]);
+        assert_eq!(place.run(&mut command, "").evidence(), by_itself(3));
+        let again = place.run(&mut command, "");
+        assert_eq!(
+            (again.code, again.evidence()),
+            (Some(125), None),
+            "{}",
+            place.shell
+        );
+        assert!(again.log().contains("started before") && !again.log().contains("ran"));
+    }
+}
+
+#[test]
 fn a_shown_uptime_of_the_container_is_no_clock_and_another_one_is_asked() {
     for place in Place::all() {
         // A container that was started half a minute ago on a machine that was not.
         fs::write(place.path("uptime"), "30.05 59.2\n").unwrap();
         let script = script(&[FENCE, LAUNCH]).replace("/proc/uptime", place.path("uptime").to_str().unwrap());
         let [earliest, latest] = [now().earliest, now().latest].map(|t| t.as_second().to_string());
+        let mark = place.path("mark");
+        let mark = mark.to_str().unwrap();
         let words = [
-            "-c", &script, NAME, ATTEMPT, &earliest, &latest, "", "/bin/sh", "-c", "exit 4",
+            "-c", &script, NAME, ATTEMPT, &earliest, &latest, "", mark, "/bin/sh", "-c", "exit 4",
         ];
         let run = |path: &str| {
             let mut command = Command::new(place.path("sh"));
