@@ -139,6 +139,8 @@ async fn watch(mut events: Child, seen: Arc<Mutex<Seen>>, host: String) {
         if action == "start"
             && let Ok(log) = piped(command)
         {
+            // One that is started again shows its whole log once more.
+            lock(&seen).lines.remove(&actor.id);
             tokio::spawn(read(log, actor.id, seen.clone()));
         }
     }

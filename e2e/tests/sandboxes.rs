@@ -543,10 +543,11 @@ async fn an_image_without_a_shell_runs_in_a_pod_and_says_what_it_lacks_in_a_sand
 async fn a_sandbox_that_somebody_else_ends_is_never_a_success() -> anyhow::Result<()> {
     with_sandboxes(async |sandboxes: Sandboxes| {
         let (world, server) = (&sandboxes.world, &sandboxes.server);
-        let cases: [(&str, &[&str], &str, Option<i32>); 4] = [
+        let cases: [(&str, &[&str], &str, Option<i32>); 5] = [
             ("stop", &["stop"], "SandboxStopped", Some(143)),
             ("kill", &["kill"], "NonZeroExit", Some(137)),
             ("remove", &["rm", "--force"], "ExecutionLost", None),
+            ("restart", &["restart", "-t", "1"], "ExecutionLost", None),
             ("delete", &[], "ExecutionLost", None),
         ];
         for (name, ..) in cases {
@@ -567,6 +568,7 @@ async fn a_sandbox_that_somebody_else_ends_is_never_a_success() -> anyhow::Resul
             let job = world.when_finished(name).await?;
             expect(&job, Outcome::Failed, reason, code)?;
             ensure!(sandboxes.witness.sandboxes(&job) == 1, "{name}: run again");
+            ensure!(sandboxes.witness.starts(&job) == 1, "{name}: started again");
         }
         Ok(())
     })
