@@ -197,16 +197,29 @@ impl<'s, S: Subject> World<'s, S> {
         Ok(case)
     }
 
-    /// Prepares an execution.
+    /// Prepares an execution as the loop does: whenever a survey shows none.
     pub(super) async fn prepare(&self, case: &Case) -> anyhow::Result<()> {
         let _slot = self.slot(case).await?;
         let mut wait = self.wait(&case.job, "an execution to be prepared");
         loop {
-            let answer = self.one.backend.prepare(case.accepted()?, &self.parameters).await;
-            if is_done(&self.one.heard(answer), &mut wait).await? {
+            let seen = self.survey(case).await?;
+            if matches!(seen, Ok(Prospect::Found(..))) {
                 return Ok(());
             }
+            if seen == Ok(Prospect::Absent) {
+                self.prepare_by(&self.one, case).await?;
+            }
+            wait.again(&seen).await?;
         }
+    }
+
+    /// Sends one request to prepare.
+    pub(super) async fn prepare_by(&self, replica: &Replica<S::Backend>, case: &Case) -> anyhow::Result<()> {
+        let answer = replica.backend.prepare(case.accepted()?, &self.parameters).await;
+        if let Answer::Rejected(why) = replica.heard(answer) {
+            bail!("to prepare was rejected: {why:?}");
+        }
+        Ok(())
     }
 
     /// Records what a survey shows.
@@ -250,11 +263,10 @@ impl<'s, S: Subject> World<'s, S> {
                 let mut wait = self.wait(&case.job, "the start");
                 loop {
                     let answer = self.one.backend.start(case.recorded()?, self.some()).await;
-                    if is_done(&self.one.heard(answer), &mut wait).await? {
-                        break;
+                    if self.is_started(&case, &self.one.heard(answer), &mut wait).await? {
+                        return Ok(case);
                     }
                 }
-                Ok(case)
             }
             Protocol::SingleShot(windows) => {
                 let mut case = self.attempted(case, windows).await?;
@@ -265,6 +277,22 @@ impl<'s, S: Subject> World<'s, S> {
                 self.stored(case).await
             }
         }
+    }
+
+    /// Whether a start has come to something; if it may still, waits.
+    pub(super) async fn is_started(
+        &self,
+        case: &Case,
+        answer: &Answer,
+        wait: &mut Wait<'_, S::Backend>,
+    ) -> anyhow::Result<bool> {
+        if is_done(answer, wait).await? {
+            return Ok(true);
+        }
+        Ok(match self.observe(case).await? {
+            State::Waiting(_) | State::Running(_) | State::Ended(_) => true,
+            State::Held | State::Gone(_) | State::Unobservable(_) => false,
+        })
     }
 
     /// The same Job with an attempt.

@@ -1,10 +1,10 @@
 //! Before a command runs.
 
 use anyhow::{bail, ensure};
-use ayatori_core::execution::{Answer, ExecutionName, Prospect, Remains, State};
+use ayatori_core::execution::{ExecutionName, Prospect, Remains, State};
 
 use crate::backend::Backend;
-use crate::testing::conformance::world::{World, does_not_apply, is_done};
+use crate::testing::conformance::world::{World, does_not_apply};
 use crate::testing::conformance::{Place, Script, Subject};
 
 /// How many rights to create may be given out before creation counts as unbounded.
@@ -27,14 +27,8 @@ pub(super) async fn nothing_is_shown_of_nothing<S: Subject>(world: &World<'_, S>
 pub(super) async fn preparing_starts_nothing<S: Subject>(world: &World<'_, S>) -> anyhow::Result<()> {
     world.only_hold()?;
     let case = world.prepared(Script::Exits(0)).await?;
-    world.prepare(&case).await?;
-    let again = world
-        .other
-        .backend
-        .prepare(case.accepted()?, &world.parameters)
-        .await;
-    if let Answer::Rejected(why) = world.other.heard(again) {
-        bail!("to prepare what is prepared was rejected: {why:?}");
+    for replica in [&world.one, &world.other] {
+        world.prepare_by(replica, &case).await?;
     }
     let case = world.recorded(case).await?;
     expect_held(world, &case).await?;
@@ -65,7 +59,7 @@ pub(super) async fn the_recorded_starts_once<S: Subject>(world: &World<'_, S>) -
             world.other.backend.start(case.recorded()?, world.some()),
         );
         world.other.heard(other);
-        if is_done(&world.one.heard(one), &mut wait).await? {
+        if world.is_started(&case, &world.one.heard(one), &mut wait).await? {
             break;
         }
     }
