@@ -186,6 +186,8 @@ impl OpenSandboxBackend {
     /// The server that holds what a Job has, with a client for it.
     async fn reach(&self, parameters: Option<&OpenSandboxExecutionParameters>) -> Result<Reached, Why> {
         let parameters = parameters.ok_or_else(parameters_gone)?;
+        // They may have been edited since the class was judged: no key and no Secret goes where they must not.
+        self.validate(parameters)?;
         let server = self.servers.of(parameters);
         let client = server.client().await?;
         Ok(Reached { server, client })
@@ -260,11 +262,12 @@ fn mode(parameters: &OpenSandboxExecutionParameters) -> CommandMode {
     parameters.spec.command_mode.unwrap_or(CommandMode::Entrypoint)
 }
 
-/// How the command of a recorded execution was started, whatever the parameters say now.
+/// How the command of a recorded execution was started, whatever the parameters say now: only what is held has a name
+/// of its own inside.
 fn mode_of(job: Recorded<'_>) -> CommandMode {
-    match job.attempted() {
-        Some(_) => CommandMode::Entrypoint,
-        None => CommandMode::Execd,
+    match job.uid() {
+        Some(_) => CommandMode::Execd,
+        None => CommandMode::Entrypoint,
     }
 }
 
@@ -401,6 +404,12 @@ impl Backend for OpenSandboxBackend {
             let found = execd::survey(accepted, parameters, &reached, self.options.hold()).await;
             return found.map_err(trouble);
         }
+        if attempted {
+            // What the request made may show at any time: the next list that has it tells the Job. What is away is
+            // said by the look that follows.
+            let object = ObjectRef::from_obj(job);
+            let _ = reached.server.sightings.follow(&uid(job), object, "");
+        }
         let sandboxes = reached.all_of(&uid(job)).await.map_err(trouble)?;
         Ok(prospect(job, &sandboxes, server::identity(parameters)))
     }
@@ -446,7 +455,7 @@ impl Backend for OpenSandboxBackend {
                 .delete(&name.id)
                 .await
                 .map_or_else(unavailable, |()| Answer::Done),
-            Err(why) => Answer::Unavailable(why),
+            Err(why) => Answer::Unavailable(scheduling(why)),
         }
     }
 
@@ -480,7 +489,7 @@ impl Backend for OpenSandboxBackend {
     async fn renew(&self, job: Recorded<'_>, parameters: Option<&Self::Parameters>) -> Answer {
         match self.reach(parameters).await {
             Ok(reached) => reached.renew(job).await.unwrap_or_else(unavailable),
-            Err(why) => Answer::Unavailable(why),
+            Err(why) => Answer::Unavailable(scheduling(why)),
         }
     }
 
@@ -493,7 +502,9 @@ impl Backend for OpenSandboxBackend {
             };
             Ok(stopped.unwrap_or_else(unavailable))
         };
-        stopped.await.unwrap_or_else(Answer::Unavailable)
+        stopped
+            .await
+            .unwrap_or_else(|why| Answer::Unavailable(scheduling(why)))
     }
 
     async fn release(&self, job: Closed<'_>, parameters: Option<&Self::Parameters>) -> Answer {
@@ -502,7 +513,7 @@ impl Backend for OpenSandboxBackend {
                 Some((reached, left)) if !left.is_empty() => reached
                     .clear(job.job(), None)
                     .await
-                    .unwrap_or_else(Answer::Unavailable),
+                    .unwrap_or_else(|why| Answer::Unavailable(scheduling(why))),
                 Some(_) | None => Answer::Done,
             };
         };
@@ -515,7 +526,9 @@ impl Backend for OpenSandboxBackend {
             let reached = self.reach(parameters).await?;
             reached.clear(job.job(), execution.id.as_deref()).await
         };
-        released.await.unwrap_or_else(Answer::Unavailable)
+        released
+            .await
+            .unwrap_or_else(|why| Answer::Unavailable(scheduling(why)))
     }
 
     async fn remains(
@@ -546,7 +559,9 @@ impl Backend for OpenSandboxBackend {
             let reached = self.reach(parameters).await?;
             reached.clear(job.job(), recorded_id(job)).await
         };
-        removed.await.unwrap_or_else(Answer::Unavailable)
+        removed
+            .await
+            .unwrap_or_else(|why| Answer::Unavailable(scheduling(why)))
     }
 
     fn changes(&self) -> impl Stream<Item = ObjectRef<Job>> + Send + 'static {

@@ -1,8 +1,10 @@
 //! Commands that are the entrypoint of their sandbox: creating is starting, so a create request is sent once, and what
 //! shows the end is what the wrapper has left in the sandbox's log.
 
+use std::time::Duration;
+
 use ayatori_controller::references::References;
-use ayatori_core::execution::{Answer, ExecutionName, State, Submission, Why};
+use ayatori_core::execution::{Answer, End, ExecutionName, State, Submission, Why};
 use ayatori_core::job::Stop;
 use ayatori_core::lifecycle::active_deadline;
 use ayatori_core::parameters::OpenSandboxExecutionParameters;
@@ -35,10 +37,19 @@ pub(crate) async fn submit(
     lead: SignedDuration,
 ) -> Result<ExecutionName, Submission> {
     let refused = |why: Why| Submission::Refused(scheduling(why));
-    let words = request::Words::of(job.accepted().job(), &parameters.spec, references).await;
-    // What the Job refers to keeps its own reason: that is no trouble with the server.
-    let words = words.and_then(|words| words).map_err(Submission::Refused)?;
     let attempt = job.attempt();
+    let late = || {
+        refused(Why::new(
+            "BackendUnavailable",
+            "what the Job refers to was not read in time to send the create request; trying again",
+        ))
+    };
+    let words = request::Words::of(job.accepted().job(), &parameters.spec, references);
+    let left = Duration::try_from(attempt.send_before.0.duration_since(Timestamp::now()));
+    let words = tokio::time::timeout(left.unwrap_or_default(), words).await;
+    // What the Job refers to keeps its own reason: that is no trouble with the server.
+    let words = words.map_err(|_| late())?;
+    let words = words.and_then(|words| words).map_err(Submission::Refused)?;
     let fence = wrapper::Fence {
         earliest: earlier(attempt.send_before.0, lead),
         latest: attempt.start_before.0,
@@ -47,10 +58,7 @@ pub(crate) async fn submit(
     let request = words.into_request(job, fence, &parameters.spec, longest_life, now);
     let request = request.map_err(refused)?;
     if Timestamp::now() > attempt.send_before.0 {
-        return Err(refused(Why::new(
-            "BackendUnavailable",
-            "what the Job refers to was not read in time to send the create request; trying again",
-        )));
+        return Err(late());
     }
     match reached.create(&request).await {
         Ok(id) => Ok(prospect::name(&id)),
@@ -64,11 +72,7 @@ pub(crate) async fn observe(job: Recorded<'_>, reached: &Reached) -> Result<Stat
     let Reached { server, client } = reached;
     let (uid, id) = (uid(job.job()), job.id());
     let object = ObjectRef::from_obj(job.job());
-    let shown = match server.sightings.follow(&uid, object, id)? {
-        Some(sandbox) => Some(sandbox),
-        None => reached.look(id).await.map_err(why)?,
-    };
-    let Some(sandbox) = shown else {
+    let Some(sandbox) = reached.find(&uid, object, id).await? else {
         return reached.missing(job).await;
     };
     server.is_not_gone(id);
@@ -101,7 +105,16 @@ pub(crate) async fn observe(job: Recorded<'_>, reached: &Reached) -> Result<Stat
         look.evidence = wrapper::evidence(&log, attempt);
         look.out_of_memory = mapping::says_out_of_memory(&events);
     }
-    Ok(mapping::state(&look))
+    Ok(match mapping::state(&look) {
+        // What was frozen had not ended, whatever the server's clock says of when it did.
+        State::Ended(end) if job.stop().is_some_and(|stop| stop.delivered_time.is_some()) => {
+            State::Ended(End {
+                finished_at: None,
+                ..end
+            })
+        }
+        state => state,
+    })
 }
 
 /// Freezes first: what is frozen shows for ever that it had not ended. Only when that is stored may it go. What a server

@@ -280,11 +280,7 @@ pub(crate) async fn observe(job: Recorded<'_>, reached: &Reached) -> Result<Stat
         return Ok(State::Ended(end));
     }
     let object = ObjectRef::from_obj(job.job());
-    let shown = match server.sightings.follow(&uid, object.clone(), id)? {
-        Some(sandbox) => Some(sandbox),
-        None => reached.look(id).await.map_err(why)?,
-    };
-    let Some(sandbox) = shown else {
+    let Some(sandbox) = reached.find(&uid, object.clone(), id).await? else {
         return reached.missing(job).await;
     };
     server.is_not_gone(id);

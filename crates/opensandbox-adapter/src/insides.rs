@@ -17,7 +17,7 @@ use crate::client::Client;
 use crate::execd::{self, HoldId, Inside};
 
 /// How many are asked at a time by one server's poll.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 32;
 /// For how many times a sandbox that does not answer is believed to be what it was.
 const PATIENCE: u32 = 3;
 /// After this time a Job is asked whether it still cares.

@@ -118,6 +118,7 @@ async fn follow(
     let secrets = Api::<PartialObjectMeta<Secret>>::namespaced(client, &reference.namespace);
     let by_name = watching::Config::default().fields(&format!("metadata.name={}", reference.name));
     let mut events = watcher(secrets, by_name).backoff(WatchBackoff::default()).boxed();
+    let mut watched = false;
     loop {
         let found = read(&references, &reference).await;
         let lost = found.is_err();
@@ -127,12 +128,17 @@ async fn follow(
             // Fails only while the process ends.
             let _ = changes.send(());
         }
+        let blind = lost || !watched;
         let something_new = async {
             loop {
                 match events.next().await {
                     Some(Ok(Event::Init | Event::InitApply(_))) => {}
-                    Some(Ok(Event::Apply(_) | Event::Delete(_) | Event::InitDone)) => break,
+                    Some(Ok(Event::Apply(_) | Event::Delete(_) | Event::InitDone)) => {
+                        watched = true;
+                        break;
+                    }
                     Some(Err(error)) => {
+                        watched = false;
                         tracing::warn!(
                             namespace = reference.namespace,
                             name = reference.name,
@@ -144,7 +150,7 @@ async fn follow(
                 }
             }
         };
-        if lost {
+        if blind {
             // A Secret that may not be watched is read all the same.
             let _ = tokio::time::timeout(AGAIN, something_new).await;
         } else {

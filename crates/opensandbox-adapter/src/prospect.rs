@@ -3,6 +3,7 @@
 use ayatori_core::execution::{ExecutionName, Prospect, Why};
 use ayatori_core::job::{BackendIdentity, Job};
 
+use crate::mapping::{self, Phase};
 use crate::metadata;
 use crate::wire::Sandbox;
 
@@ -24,7 +25,7 @@ pub(crate) fn prospect(job: &Job, sandboxes: &[Sandbox], backend: BackendIdentit
     match (candidates.next(), candidates.next()) {
         (Some(only), None) if sandboxes.len() == 1 => {
             let name = name(&only.id);
-            if only.state == "Pending" {
+            if mapping::phase(only) == Phase::Pending {
                 Prospect::Pending(name, backend)
             } else {
                 Prospect::Found(name, backend)
@@ -128,6 +129,7 @@ mod tests {
             (Some("a"), vec![sandbox("1", "Terminated", "a")], "found 1"),
             (Some("a"), vec![sandbox("1", "Hibernating", "a")], "found 1"),
             (Some("a"), vec![sandbox("1", "Pending", "a")], "pending 1"),
+            (Some("a"), vec![sandbox("1", "Allocated", "a")], "pending 1"),
             (None, vec![sandbox("1", "Running", "old")], "found 1"),
             (
                 Some("a"),

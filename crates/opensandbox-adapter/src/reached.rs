@@ -8,6 +8,7 @@ use ayatori_core::job::Job;
 use ayatori_core::stage::{Departing, Recorded};
 use jiff::Timestamp;
 use kube::ResourceExt;
+use kube::runtime::reflector::ObjectRef;
 
 use crate::client::Client;
 use crate::expiry;
@@ -38,6 +39,24 @@ impl Reached {
         Ok(shown.map(|sandbox| self.server.sightings.note(sandbox, at)))
     }
 
+    /// The sandbox of a Job, as it was last shown, or as it is now. The Job is told of what becomes of it.
+    pub(crate) async fn find(
+        &self,
+        uid: &str,
+        job: ObjectRef<Job>,
+        id: &str,
+    ) -> Result<Option<Arc<Sandbox>>, Why> {
+        let sightings = &self.server.sightings;
+        if let Some(sandbox) = sightings.follow(uid, job.clone(), id)? {
+            return Ok(Some(sandbox));
+        }
+        sightings.begun().await;
+        match sightings.follow(uid, job, id)? {
+            Some(sandbox) => Ok(Some(sandbox)),
+            None => self.look(id).await.map_err(why),
+        }
+    }
+
     /// All sandboxes that carry the Job's UID.
     pub(crate) async fn all_of(&self, job_uid: &str) -> Result<Vec<Sandbox>, Why> {
         let listing = self.client.list(&metadata::of_job(job_uid)).await.map_err(why)?;
@@ -56,7 +75,22 @@ impl Reached {
         let id = job.id();
         let stopped = job.stop().is_some_and(|stop| stop.delivered_time.is_some());
         let for_good = self.server.is_gone_for_good(id);
-        let proven = stopped || (for_good && self.all_of(&uid(job.job())).await?.is_empty());
+        let others = if for_good && !stopped {
+            self.all_of(&uid(job.job())).await?
+        } else {
+            Vec::new()
+        };
+        if let Some(other) = others.first() {
+            return Ok(State::Unobservable(Why::new(
+                "ForeignExecution",
+                format!(
+                    "sandbox {id} is gone, and {} says that it is of this Job: this adapter did not make it, or it did \
+                     so before etcd was restored; delete it if it is not to run",
+                    other.id
+                ),
+            )));
+        }
+        let proven = stopped || for_good;
         let message = if proven {
             format!("sandbox {id} does not exist any more")
         } else {
@@ -101,8 +135,11 @@ impl Reached {
                 Ok(id)
             }
             Err(failure) => {
-                if let Failure::Busy { retry_after, .. } = &failure {
-                    self.server.slots.close_for(retry_after.unwrap_or(NO_ROOM));
+                // A server that has no room, or does not answer what it is asked, is not asked for more at once: each
+                // unanswered request is a Job lost.
+                if matches!(failure, Failure::Busy { .. }) || !failure.is_certain() {
+                    let pause = failure.retry_after().unwrap_or(NO_ROOM);
+                    self.server.slots.close_for(pause);
                 }
                 if let Some(seconds) = longest_life(&failure) {
                     self.server.note_longest_life(seconds);

@@ -9,6 +9,7 @@ use ayatori_core::parameters::{OpenSandboxExecutionParametersSpec as Spec, Reque
 use ayatori_core::resources::ResourceRequirements;
 use ayatori_core::stage::Attempted;
 use jiff::Timestamp;
+use secrecy::ExposeSecret;
 
 use crate::amounts::amounts;
 use crate::environment::{Environment, passes_shells};
@@ -17,6 +18,10 @@ use crate::image_auth;
 use crate::metadata;
 use crate::wire::{CreateSandbox, Image, ImageAuth};
 use crate::wrapper::{self, Fence};
+
+/// The most that the words of a command may have together, in bytes. The server repeats them in every list for every
+/// sandbox, and a page of 200 has to fit into what is read of an answer.
+const LONGEST_COMMAND: usize = 64 << 10;
 
 /// What a Job asks for that cannot be given it, as far as that can be said without looking anything up.
 pub(crate) fn check(job: &Job, resources: &ResourceRequirements, spec: &Spec) -> Result<(), Why> {
@@ -133,6 +138,14 @@ impl Words {
             Ok(environment) => environment,
             Err(why) => return Ok(Err(why)),
         };
+        let length = environment.command.iter().map(|word| word.expose_secret().len());
+        let length = length.fold(0, usize::saturating_add);
+        if length > LONGEST_COMMAND {
+            return Ok(Err(unsupported(&format!(
+                "spec.command and spec.args have {length} bytes, more than the {LONGEST_COMMAND} that every list of \
+                 sandboxes can repeat for each; hand long input over in another way"
+            ))));
+        }
         let auth = image_auth(job, spec, references).await?;
         Ok(auth.map(|auth| Self { environment, auth }))
     }

@@ -26,6 +26,8 @@ use crate::slots::Slots;
 /// How many times, and over how long, a sandbox must be missing before that proves its end.
 const ABSENCES: u32 = 3;
 const ABSENCE: Duration = Duration::from_secs(30);
+/// How long lists are put off at most when a server asks to be left alone.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// After this, absences that were noted are of no use to anybody.
 const STALE_ABSENCE: Duration = Duration::from_secs(24 * 3600);
 
@@ -111,7 +113,7 @@ impl Servers {
     pub(crate) fn of(&self, parameters: &OpenSandboxExecutionParameters) -> Arc<Server> {
         let spec = &parameters.spec;
         let address = Address {
-            endpoint: spec.endpoint.clone(),
+            endpoint: spec.endpoint.trim_end_matches('/').to_owned(),
             ca_bundle: spec.ca_bundle.clone(),
             key: spec.api_key_secret_ref.clone(),
         };
@@ -241,18 +243,19 @@ impl Connection {
 async fn poll(connection: Arc<Connection>, sightings: Arc<Sightings>, every: Duration) {
     loop {
         sightings.wanted().await;
-        tokio::time::sleep(every).await;
         let at = Instant::now();
         match connection.client().await {
             Ok(client) => match client.list(&metadata::of_all()).await {
                 Ok(listing) => sightings.listed(listing.sandboxes, at),
                 Err(failure) => {
                     sightings.failed(&failure.why());
-                    tokio::time::sleep(failure.retry_after().unwrap_or_default()).await;
+                    // Not for longer: for how long nothing was heard is judged by those who ask.
+                    tokio::time::sleep(failure.retry_after().unwrap_or_default().min(LONGEST_PAUSE)).await;
                 }
             },
             Err(why) => sightings.failed(&why),
         }
+        tokio::time::sleep(every).await;
     }
 }
 

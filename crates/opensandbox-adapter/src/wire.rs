@@ -83,14 +83,17 @@ impl CreateSandbox {
     /// The text without anything in it that is secret here, line by line, should a server quote it.
     pub fn hide_secrets(&self, text: &str) -> String {
         let auth = self.image.auth.iter().flat_map(|a| [&a.username, &a.password]);
-        self.env
-            .values()
-            .chain(&self.entrypoint)
-            .chain(auth)
-            .fold(text.to_owned(), |text, secret| {
-                hide(&text, secret.expose_secret())
-            })
+        hide_all(text, self.env.values().chain(&self.entrypoint).chain(auth))
     }
+}
+
+/// The longest first, or what begins like another one would leave the rest of it.
+fn hide_all<'a>(text: &str, secrets: impl Iterator<Item = &'a SecretString>) -> String {
+    let mut secrets: Vec<&str> = secrets.map(SecretString::expose_secret).collect();
+    secrets.sort_unstable_by_key(|secret| std::cmp::Reverse(secret.len()));
+    secrets
+        .iter()
+        .fold(text.to_owned(), |text, secret| hide(&text, secret))
 }
 
 /// A request to the daemon in a sandbox: to run something and not to wait for its end. Values of the environment are
@@ -114,9 +117,7 @@ impl RunCommand {
 
     /// The text without anything in it that is secret here, line by line, should a server quote it.
     pub fn hide_secrets(&self, text: &str) -> String {
-        self.envs.values().fold(text.to_owned(), |text, secret| {
-            hide(&text, secret.expose_secret())
-        })
+        hide_all(text, self.envs.values())
     }
 }
 

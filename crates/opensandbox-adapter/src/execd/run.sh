@@ -16,15 +16,24 @@ ayatori_directory=$ayatori_cwd
 ayatori_place=/tmp/.ayatori-$ayatori_attempt
 [ -e "$ayatori_place/hold" ] || exit 0
 
+# Whatever the environment makes of programs.
+ayatori_tool() {
+    (
+        unset LD_PRELOAD LD_LIBRARY_PATH
+        PATH=$PATH:/usr/bin:/bin
+        exec "$@" 2>/dev/null
+    )
+}
+
 ayatori_told=$ayatori_place/told.$$
-rm -f "$ayatori_told"
-printf 'ayatori %s: starting%s.\n' "$ayatori_attempt" "$(date +' at %s' 2>/dev/null)" >"$ayatori_told" &&
-    ln "$ayatori_told" "$ayatori_place/start" 2>/dev/null || {
-    rm -f "$ayatori_told"
+ayatori_tool rm -f "$ayatori_told"
+printf 'ayatori %s: starting%s.\n' "$ayatori_attempt" "$(ayatori_tool date +' at %s')" >"$ayatori_told" &&
+    ayatori_tool ln "$ayatori_told" "$ayatori_place/start" || {
+    ayatori_tool rm -f "$ayatori_told"
     exit 0
 }
 # From here on this is the only one. The name is taken off what is `start` now.
-rm -f "$ayatori_told"
+ayatori_tool rm -f "$ayatori_told"
 
 ayatori_say() {
     printf '\nayatori %s: %s.\n' "$ayatori_attempt" "$1"
@@ -34,8 +43,8 @@ ayatori_say() {
 
 # The end counts that is there first.
 ayatori_end() {
-    ln "$ayatori_told" "$ayatori_place/end" 2>/dev/null
-    rm -f "$ayatori_told"
+    ayatori_tool ln "$ayatori_told" "$ayatori_place/end"
+    ayatori_tool rm -f "$ayatori_told"
 }
 
 ayatori_refuse() {

@@ -404,6 +404,28 @@ fn a_command_has_its_words_and_environment_and_nothing_of_ours_and_writes_to_the
 }
 
 #[test]
+fn no_environment_keeps_a_command_from_being_started_or_its_end_from_being_told() {
+    for sandbox in Sandbox::all() {
+        let (_hold, id) = sandbox.up(60, None);
+        let variables = [
+            ("PATH", "/nowhere"),
+            ("LD_LIBRARY_PATH", "/nowhere"),
+            ("LD_PRELOAD", "/nowhere/lib.so"),
+            ("IFS", "/"),
+            ("POSIXLY_CORRECT", "1"),
+            ("ENV", "/nowhere"),
+            ("BASH_ENV", "/nowhere"),
+        ];
+        let script = "[ \"$PATH$LD_LIBRARY_PATH$LD_PRELOAD\" = /nowhere/nowhere/nowhere/lib.so ]";
+        let words = ["/bin/sh", "-c", script];
+        sandbox
+            .ask(&scripts::run(&id, None, environment(&variables, &words)))
+            .code();
+        assert_eq!(ended(&sandbox.inside(&id)), Some(code(0)), "{}", sandbox.shell);
+    }
+}
+
+#[test]
 fn nothing_secret_is_in_what_a_daemon_may_log_nor_in_a_file_that_stays() {
     for sandbox in Sandbox::all() {
         let (_hold, id) = sandbox.up(60, None);
