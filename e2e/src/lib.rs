@@ -2,8 +2,10 @@
 
 pub mod accounts;
 pub mod api;
+pub mod audit;
 pub mod counter;
 pub mod gate;
+pub mod ground;
 pub mod opensandbox;
 pub mod replica;
 pub mod sandboxes;

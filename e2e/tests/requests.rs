@@ -1,112 +1,17 @@
 //! What one Job costs the API server, counted from its own audit log.
 
 use std::cell::RefCell;
-use std::path::PathBuf;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use ayatori_core::job::Outcome;
 use ayatori_core::names::GROUP;
 use ayatori_e2e::accounts::KUBERNETES_ADAPTER;
+use ayatori_e2e::audit;
 use ayatori_e2e::world::{World, expect, with_world};
-use serde::Deserialize;
-
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Entry {
-    request_received_timestamp: String,
-    verb: String,
-    user: User,
-    #[serde(default)]
-    object_ref: Object,
-    response_status: Option<Status>,
-}
-
-#[derive(Debug, Deserialize)]
-struct User {
-    username: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Object {
-    resource: String,
-    namespace: String,
-    name: String,
-    api_group: String,
-    subresource: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct Status {
-    code: Option<u16>,
-}
-
-impl Entry {
-    fn code(&self) -> u16 {
-        self.response_status
-            .as_ref()
-            .and_then(|s| s.code)
-            .unwrap_or_default()
-    }
-
-    fn creates_job(&self, name: &str) -> bool {
-        let Object {
-            resource, api_group, ..
-        } = &self.object_ref;
-        self.verb == "create" && resource == "jobs" && api_group == GROUP && self.object_ref.name == name
-    }
-
-    fn words(&self) -> String {
-        let Object {
-            resource,
-            api_group,
-            subresource,
-            ..
-        } = &self.object_ref;
-        let slash = if subresource.is_empty() { "" } else { "/" };
-        let (verb, code) = (&self.verb, self.code());
-        format!("{verb} {resource}{slash}{subresource} {api_group} -> {code}")
-    }
-}
-
-/// What was asked about the test's namespace or class, in order, without Events.
-fn requests_about(world: &World) -> anyhow::Result<Vec<Entry>> {
-    let folder =
-        std::env::var_os("AYATORI_CLUSTER").context("AYATORI_CLUSTER is not set: run `cargo xtask test`")?;
-    let logs = PathBuf::from(folder).join("logs");
-    let files = std::fs::read_dir(&logs)
-        .with_context(|| format!("reading {}", logs.display()))?
-        .filter_map(|f| f.ok().map(|f| f.path()))
-        .filter(|f| {
-            f.file_name()
-                .and_then(|n| n.to_str())
-                .is_some_and(|n| n.starts_with("audit"))
-        });
-    let mut requests = vec![];
-    for file in files {
-        for line in std::fs::read_to_string(file)?
-            .lines()
-            .filter(|l| l.contains(&world.namespace))
-        {
-            // A last line may be half written.
-            let Ok(entry) = serde_json::from_str::<Entry>(line) else {
-                continue;
-            };
-            let object = &entry.object_ref;
-            if (object.namespace == world.namespace || object.name == world.class)
-                && object.resource != "events"
-            {
-                requests.push(entry);
-            }
-        }
-    }
-    requests.sort_by(|a, b| a.request_received_timestamp.cmp(&b.request_received_timestamp));
-    Ok(requests)
-}
 
 /// What the adapter asked since a Job's creation.
 fn requests_since_creation(world: &World, name: &str) -> anyhow::Result<Vec<String>> {
-    let since_creation = requests_about(world)?
+    let since_creation = audit::requests_about(&world.namespace, &world.class)?
         .into_iter()
         .skip_while(|entry| !entry.creates_job(name));
     let adapters = since_creation.filter(|entry| entry.user.username == KUBERNETES_ADAPTER);

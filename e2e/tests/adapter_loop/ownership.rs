@@ -110,7 +110,7 @@ async fn a_job_of_a_missing_class_waits_for_it() -> anyhow::Result<()> {
             "{}",
             message(&waiting, ACCEPTED)
         );
-        trial.create_class(&name, &trial.controller).await?;
+        trial.create_class(&name).await?;
         expect(
             &trial.when_finished(&job).await?,
             Outcome::Succeeded,
