@@ -36,5 +36,41 @@ pub(crate) async fn config() -> anyhow::Result<Config> {
     config.reset_reader_on_write = true;
     config.write_timeout = Some(WRITE);
     config.default_retry = false;
+    // Proxies of the environment lead out of the cluster, to the servers of backends.
+    config.proxy_url = None;
     Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KUBECONFIG: &str = r#"{
+        "apiVersion": "v1", "kind": "Config", "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
+        "clusters": [{"name": "here", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "me", "user": {}}]
+    }"#;
+
+    /// Variables are those of a whole process, so that it needs one of its own.
+    #[tokio::test]
+    async fn the_api_server_is_asked_directly_whatever_proxy_the_environment_names() {
+        const CHILD: &str = "AYATORI_TEST_CHILD";
+        if std::env::var_os(CHILD).is_some() {
+            assert!(config().await.unwrap().proxy_url.is_none());
+            connect().await.unwrap();
+            return;
+        }
+        let kubeconfig = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(kubeconfig.path(), KUBECONFIG).unwrap();
+        let test = "client::tests::the_api_server_is_asked_directly_whatever_proxy_the_environment_names";
+        let status = tokio::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test])
+            .env(CHILD, "1")
+            .env("KUBECONFIG", kubeconfig.path())
+            .env("HTTPS_PROXY", "http://127.0.0.1:1")
+            .env("NO_PROXY", "10.0.0.0/8,.svc,localhost")
+            .status();
+        assert!(status.await.unwrap().success());
+    }
 }
