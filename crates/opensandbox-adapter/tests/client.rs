@@ -669,7 +669,7 @@ async fn a_proxy_of_the_environment_is_used_and_named() {
             .args(["--exact", PROXY_TEST])
             .env(CHILD, "1")
             .env("HTTP_PROXY", "http://user:canary@127.0.0.1:1")
-            .env("NO_PROXY", "direct.invalid")
+            .env("NO_PROXY", "10.0.0.0/8,127.0.0.0/8,direct.invalid")
             .status();
         assert!(status.await.unwrap().success());
         return;
@@ -685,4 +685,9 @@ async fn a_proxy_of_the_environment_is_used_and_named() {
     );
     let direct = failure_of("http://direct.invalid").await;
     assert!(direct.contains("dns") && !direct.contains("proxy"), "{direct}");
+    let by_address = failure_of("http://127.0.0.1:1").await;
+    assert_eq!(
+        by_address,
+        "cannot connect to http://127.0.0.1:1: connection refused"
+    );
 }
