@@ -231,8 +231,12 @@ impl Backend for FakeBackend {
         seen.unwrap_or_else(|why| State::Unobservable(Why::new("BackendUnreachable", why.message)))
     }
 
-    async fn renew(&self, _: Recorded<'_>, _: Option<&Self::Parameters>) -> Answer {
-        Answer::Done
+    async fn renew(&self, recorded: Recorded<'_>, _: Option<&Self::Parameters>) -> Answer {
+        match self.death.around(self.server.renew(recorded.id())).await {
+            Ok(true) => Answer::Done,
+            Ok(false) => Answer::Stale,
+            Err(why) => Answer::Unavailable(why),
+        }
     }
 
     async fn stop(&self, recorded: Recorded<'_>, _: Option<&Self::Parameters>) -> Answer {
@@ -315,7 +319,7 @@ fn state(execution: &Execution) -> State {
             started_at: Some(since),
             node: None,
             stopping_since,
-            renew_at: None,
+            renew_at: Some(execution.renew_at),
         }),
         Life::Ended { since, at, code } => {
             let out_of_memory = false;

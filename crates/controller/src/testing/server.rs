@@ -19,6 +19,8 @@ use kube::runtime::reflector::ObjectRef;
 const REACTION: SignedDuration = SignedDuration::from_millis(5);
 /// How long one that ignores that is left to run.
 const GRACE: SignedDuration = SignedDuration::from_millis(50);
+/// How long after its last renewal an execution should be renewed.
+const LEASE: SignedDuration = SignedDuration::from_hours(1);
 
 /// The server. A clone is another connection to the same one.
 #[derive(Clone, Default)]
@@ -135,6 +137,8 @@ pub struct Execution {
     pub life: Life,
     /// Since when the server has recorded a stop.
     pub stopping_since: Option<Timestamp>,
+    /// When its expiry should be put off. It is only told: nothing expires here.
+    pub renew_at: Timestamp,
     job: ObjectRef<Job>,
     script: Script,
     created: Timestamp,
@@ -405,6 +409,14 @@ impl Server {
         Ok(known)
     }
 
+    /// Puts off the expiry of an execution. False if there is no such execution.
+    pub async fn renew(&self, id: &str) -> Result<bool, Why> {
+        self.connect().await?;
+        Ok(self.change(id, |execution| {
+            execution.renew_at = after(Timestamp::now(), LEASE)
+        }))
+    }
+
     /// Deletes an execution, and with it whatever runs in it. One that does not exist is as good as deleted.
     pub async fn delete(&self, id: &str) -> Result<(), Why> {
         self.connect().await?;
@@ -462,6 +474,7 @@ impl Server {
             job_uid: order.job_uid.clone(),
             life: Life::Held,
             stopping_since: None,
+            renew_at: after(Timestamp::now(), LEASE),
             job: order.job.clone(),
             script: order.script.clone(),
             created: Timestamp::now(),

@@ -43,6 +43,9 @@ pub(crate) enum Sin {
     CallsEverythingNothing,
     RemovesNothing,
     ForgetsThePrepared,
+    DiscardsNothing,
+    RenewsNothing,
+    RestartsByRenewing,
     GoesByTheName,
     TellsNoChange,
     TakesStrangers,
@@ -268,7 +271,10 @@ impl Backend for Sinner {
         name: &ExecutionName,
         parameters: Option<&Parameters>,
     ) -> Answer {
-        self.fake.discard(job, name, parameters).await
+        match self.sin {
+            Sin::DiscardsNothing => Answer::Done,
+            _ => self.fake.discard(job, name, parameters).await,
+        }
     }
 
     async fn start(&self, job: Recorded<'_>, parameters: Option<&Parameters>) -> Answer {
@@ -313,6 +319,11 @@ impl Backend for Sinner {
     }
 
     async fn renew(&self, job: Recorded<'_>, parameters: Option<&Parameters>) -> Answer {
+        match self.sin {
+            Sin::RenewsNothing => return Answer::Done,
+            Sin::RestartsByRenewing => self.run_another(job.job()).await,
+            _ => {}
+        }
         self.fake.renew(job, parameters).await
     }
 

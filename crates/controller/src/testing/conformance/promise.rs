@@ -25,6 +25,8 @@ pub enum Promise {
     ReleaseGivesBack,
     RemoveLeavesNothing,
     ThePreparedCanBeRemoved,
+    TheLateCanBeDiscarded,
+    RenewingPutsOffTheExpiry,
     NamesakesDoNotMeet,
     ChangesAreTold,
     StrangersAreLeftAlone,
@@ -56,6 +58,8 @@ impl Promise {
         Self::ReleaseGivesBack,
         Self::RemoveLeavesNothing,
         Self::ThePreparedCanBeRemoved,
+        Self::TheLateCanBeDiscarded,
+        Self::RenewingPutsOffTheExpiry,
         Self::NamesakesDoNotMeet,
         Self::ChangesAreTold,
         Self::StrangersAreLeftAlone,
@@ -100,6 +104,10 @@ impl Promise {
                 "what remains is told before a removal; after it, also a second one, nothing does"
             }
             Self::ThePreparedCanBeRemoved => "what was prepared and never recorded can be removed, unstarted",
+            Self::TheLateCanBeDiscarded => "what was created and never recorded can be discarded",
+            Self::RenewingPutsOffTheExpiry => {
+                "where executions expire, a renewal, also by two replicas, puts that off and touches nothing else"
+            }
             Self::NamesakesDoNotMeet => "Jobs of one name in two namespaces do not touch each other",
             Self::ChangesAreTold => "every change of an execution is among the changes",
             Self::StrangersAreLeftAlone => {
@@ -141,6 +149,8 @@ impl Promise {
             | Self::ReleaseGivesBack
             | Self::RemoveLeavesNothing
             | Self::ThePreparedCanBeRemoved
+            | Self::TheLateCanBeDiscarded
+            | Self::RenewingPutsOffTheExpiry
             | Self::NamesakesDoNotMeet
             | Self::ChangesAreTold
             | Self::StrangersAreLeftAlone

@@ -334,7 +334,8 @@ impl<'s, S: Subject> World<'s, S> {
         Ok(Case { job })
     }
 
-    async fn slot(&self, case: &Case) -> anyhow::Result<<S::Backend as Backend>::Slot> {
+    /// The right to create, as soon as it is given.
+    pub(super) async fn slot(&self, case: &Case) -> anyhow::Result<<S::Backend as Backend>::Slot> {
         let mut wait = self.wait(&case.job, "the right to create");
         loop {
             match self.one.backend.reserve(case.accepted()?, &self.parameters) {

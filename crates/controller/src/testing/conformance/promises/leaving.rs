@@ -50,6 +50,35 @@ pub(super) async fn the_prepared_can_be_removed<S: Subject>(world: &World<'_, S>
     world.expect_starts(&case, 0).await
 }
 
+pub(super) async fn the_late_can_be_discarded<S: Subject>(world: &World<'_, S>) -> anyhow::Result<()> {
+    let windows = world.only_single_shot()?;
+    let case = world.accepted(Script::RunsUntilStopped).await?;
+    let case = world.attempted(case, windows).await?;
+    world.submit(&case).await?;
+    // As if the answer had never come.
+    let (name, _) = world.found(&case).await?;
+    for replica in [&world.one, &world.other] {
+        let mut wait = world.wait(&case.job, "what was created to be discarded");
+        loop {
+            let answer = replica
+                .backend
+                .discard(case.attempted()?, &name, world.some())
+                .await;
+            if is_done(&replica.heard(answer), &mut wait).await? {
+                break;
+            }
+        }
+    }
+    let effects = world.effects(&case).await?;
+    ensure!(!effects.running, "it was discarded, and its process runs");
+    let prospect = world.survey(&case).await?;
+    ensure!(
+        prospect == Ok(Prospect::Absent),
+        "what was discarded is shown as {prospect:?}"
+    );
+    Ok(())
+}
+
 pub(super) async fn strangers_are_left_alone<S: Subject>(world: &World<'_, S>) -> anyhow::Result<()> {
     let case = world.accepted(Script::Exits(0)).await?;
     world.cause(Fault::Stranger(&case.job)).await?;

@@ -2,6 +2,7 @@
 
 mod ending;
 mod faults;
+mod lasting;
 mod leaving;
 mod starting;
 mod submitting;
@@ -17,6 +18,8 @@ pub(super) async fn keep<S: Subject>(promise: Promise, world: &World<'_, S>) -> 
         Promise::TheRecordedStartsOnce => starting::the_recorded_starts_once(world).await,
         Promise::OnlyTheRecordedStarts => starting::only_the_recorded_starts(world).await,
         Promise::CreationIsBounded => starting::creation_is_bounded(world).await,
+        Promise::TheLateCanBeDiscarded => leaving::the_late_can_be_discarded(world).await,
+        Promise::RenewingPutsOffTheExpiry => lasting::renewing_puts_off_the_expiry(world).await,
         Promise::NamesakesDoNotMeet => starting::namesakes_do_not_meet(world).await,
         Promise::SubmittingStartsOnce => submitting::submitting_starts_once(world).await,
         Promise::NothingIsSentTooLate => submitting::nothing_is_sent_too_late(world).await,
