@@ -12,12 +12,11 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 /// What is tested without a cluster.
-const PACKAGES: [&str; 4] = [
-    "ayatori-core",
-    "ayatori-controller",
-    "ayatori-opensandbox-adapter",
-    "xtask",
-];
+const PACKAGES: [&str; 4] = ["ayatori-core", "ayatori-controller", SANDBOXES, "xtask"];
+
+/// Of this, the tests with the name below need a cluster. They have a target of their own.
+const SANDBOXES: &str = "ayatori-opensandbox-adapter";
+const ON_A_SERVER: (&str, &str) = ("conformance_real", "of_a_real_server");
 
 /// What is tested on its own without a cluster, and with its `tests/` on one.
 const ON_A_CLUSTER: &str = "ayatori-kubernetes-adapter";
@@ -49,7 +48,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut summary = Summary::default();
     let mut passed = BTreeSet::new();
     summary.tests("unit and conformance", || {
-        let mut counts = cargo_test(args, &PACKAGES, &[], &[], &mut passed)?;
+        let (_, needs_a_server) = ON_A_SERVER;
+        let others = ["--", "--skip", needs_a_server];
+        let mut counts = cargo_test(args, &PACKAGES, &others, &[], &mut passed)?;
         let alone = cargo_test(args, &[ON_A_CLUSTER], &["--lib", "--bins"], &[], &mut passed)?;
         counts.add(&alone);
         Ok(counts)
@@ -76,7 +77,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             .map(|(name, path)| (name, path.display().to_string()))
             .collect();
         summary.tests("conformance on the cluster", || {
-            cargo_test(args, &[ON_A_CLUSTER], &["--test", "*"], &environment, &mut passed)
+            let pods = ["--test", "*"];
+            let mut counts = cargo_test(args, &[ON_A_CLUSTER], &pods, &environment, &mut passed)?;
+            let (target, _) = ON_A_SERVER;
+            let sandboxes = ["--test", target];
+            counts.add(&cargo_test(
+                args,
+                &[SANDBOXES],
+                &sandboxes,
+                &environment,
+                &mut passed,
+            )?);
+            Ok(counts)
         });
         summary.tests("end to end", || {
             cargo_test(args, &["ayatori-e2e"], &[], &environment, &mut passed)
