@@ -165,7 +165,7 @@ async fn a_stopped_command_has_the_same_outcome_and_reason_in_a_pod_and_in_a_san
             .0
             .duration_since(accepted);
         ensure!(
-            (10..=20).contains(&took.as_secs()),
+            (10..60).contains(&took.as_secs()),
             "a deadline of 10 s ended it after {took:?}"
         );
         Ok(())
@@ -651,7 +651,7 @@ async fn a_sandbox_that_ran_before_its_jobs_record_was_lost_is_adopted_and_not_r
 }
 
 /// How soon a Job that never had a sandbox is cancelled.
-const PROMPT: Duration = Duration::from_secs(10);
+const PROMPT: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn a_job_of_a_class_that_is_not_ready_is_cancelled_without_any_sandbox() -> anyhow::Result<()> {

@@ -19,27 +19,26 @@ async fn a_server_that_is_restarted_or_killed_loses_no_result_and_nothing_starts
 {
     let _turn = TURN.lock().await;
     with_sandboxes(async |sandboxes: Sandboxes| {
-        for how in [
-            &["cluster", "stop", "opensandbox"][..],
-            &["cluster", "stop", "opensandbox", "--kill"],
+        for (round, how) in [
+            ("stopped", &["cluster", "stop", "opensandbox"][..]),
+            ("killed", &["cluster", "stop", "opensandbox", "--kill"]),
         ] {
-            server_away(&sandboxes, how).await?;
+            server_away(&sandboxes, round, how).await.context(round)?;
         }
         Ok(())
     })
     .await
 }
 
-async fn server_away(sandboxes: &Sandboxes, how: &[&str]) -> anyhow::Result<()> {
+async fn server_away(sandboxes: &Sandboxes, round: &str, how: &[&str]) -> anyhow::Result<()> {
     let world = &sandboxes.world;
-    let round = how.len();
     let name = |what: &str| format!("{what}-{round}");
     // It ends while nobody can say so.
     world
         .create(&sandboxes.job(&name("ends"), "sleep 4; exit 4"))
         .await?;
     world
-        .create(&sandboxes.job(&name("runs"), "sleep 25; exit 3"))
+        .create(&sandboxes.job(&name("runs"), "sleep 12; exit 3"))
         .await?;
     let ends = world.when_started(&name("ends")).await?;
     world.when_started(&name("runs")).await?;
@@ -91,7 +90,7 @@ async fn a_key_that_is_changed_while_jobs_run_is_read_again_and_their_results_ar
         sandboxes.create_class(&class, parameters, |_| {}).await?;
         let names = ["first", "second", "third"];
         for name in names {
-            let mut job = sandboxes.job(name, "sleep 15; exit 3");
+            let mut job = sandboxes.job(name, "sleep 10; exit 3");
             job.spec.job_class_name = Some(class.clone());
             world.create(&job).await?;
         }
