@@ -130,6 +130,7 @@ async fn passes<B: Backend>(
         parameters: None,
         slot: None,
         chances: CHANCES,
+        attempting: false,
     };
     let mut job = context.latest.freshest(cached);
     let mut desk = Some(desk);
@@ -205,6 +206,8 @@ struct Pass<'a, B: Backend> {
     slot: Option<B::Slot>,
     /// How often what was learned may still be stored on a newer copy of the Job.
     chances: u8,
+    /// Whether a write of this pass's own attempt was sent.
+    attempting: bool,
 }
 
 impl<B: Backend> Pass<'_, B> {
@@ -279,6 +282,7 @@ impl<B: Backend> Pass<'_, B> {
                     return Ok(Outcome::Wait(Wait::Until(None)));
                 }
                 Step::Report(status) => {
+                    self.attempting |= self.is_mine(&status);
                     let stored = writer.report_job(&job, &status).await?;
                     self.claim(&stored);
                     context.tell(&job, &stored);
@@ -343,14 +347,14 @@ impl<B: Backend> Pass<'_, B> {
 
     /// An attempt that this very process stored, just now, is the only one it may send.
     fn claim(&mut self, stored: &Job) {
-        let attempt = stored
-            .status
-            .as_ref()
-            .and_then(|s| s.execution.as_ref())
-            .and_then(|e| e.attempt.as_ref());
-        if attempt.is_some_and(|a| a.id == self.facts.fresh_id) {
+        if stored.status.as_ref().is_some_and(|status| self.is_mine(status)) {
             self.facts.mine = Some(self.facts.fresh_id.clone());
         }
+    }
+
+    fn is_mine(&self, status: &JobStatus) -> bool {
+        let attempt = status.execution.as_ref().and_then(|e| e.attempt.as_ref());
+        attempt.is_some_and(|a| a.id == self.facts.fresh_id)
     }
 
     async fn answer(&mut self, question: Question<'_>) {
@@ -443,11 +447,12 @@ impl<B: Backend> Pass<'_, B> {
     }
 
     /// The Job to decide on again after a write failed. What became of a create request is known to nobody else and
-    /// never again, and it stays true whatever was changed of the Job meanwhile.
+    /// never again, and it stays true whatever was changed of the Job meanwhile. An attempt whose write had no answer
+    /// may have been stored all the same: who finds his own there is the one who may send it.
     async fn again(&mut self, job: &Job, error: WriteError) -> Result<Arc<Job>, WriteError> {
         let told = matches!(self.facts.done, Some(Done::Submitted(_)));
         self.chances = match self.chances.checked_sub(1) {
-            Some(left) if told => left,
+            Some(left) if told || self.attempting => left,
             Some(_) | None => return Err(error),
         };
         if !matches!(error, WriteError::Stale) {
@@ -459,8 +464,15 @@ impl<B: Backend> Pass<'_, B> {
         let Ok(Ok(Some(now))) = now else {
             return Err(error);
         };
-        let same = now.uid() == job.uid();
-        same.then(|| Arc::new(now)).ok_or(error)
+        if now.uid() != job.uid() {
+            return Err(error);
+        }
+        self.claim(&now);
+        // Without it there is nothing to keep.
+        if self.facts.mine.is_none() {
+            return Err(error);
+        }
+        Ok(Arc::new(now))
     }
 
     async fn submit(&mut self, job: &Job) {
