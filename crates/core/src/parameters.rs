@@ -143,18 +143,22 @@ pub struct OpenSandboxExecutionParametersSpec {
     #[x_kube(validation = format::pem_certificates())]
     pub ca_bundle: Option<String>,
 
-    /// Pool the sandboxes are taken from. Needs `commandMode: Execd` and `poolTemplate`.
+    /// Pool the sandboxes are taken from. Needs `commandMode: Execd` and `poolTemplate`, and excludes
+    /// `allowSecretEnv`: a pool may hand a sandbox on to the next who asks. The class is not Ready while the server
+    /// has no such pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 253))]
     #[x_kube(validation = format::object_name())]
     pub pool_ref: Option<String>,
 
-    /// What every sandbox of the pool has. A Job is accepted only if it asks for exactly this.
+    /// What every sandbox of the pool has. A Job is accepted only if its image and limits are exactly this.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool_template: Option<PoolTemplate>,
 
     /// Entrypoint (default): the command is the sandbox's entrypoint. Execd: the sandbox is started first and
-    /// the command run inside it, for runtimes whose API cannot show the end of the entrypoint.
+    /// the command run inside it, for runtimes whose API cannot show the end of the entrypoint, and where a
+    /// command must not be lost with an unanswered request. The image then needs `ln`, `mkdir`, `mv`, `rm`
+    /// and `sleep` besides `/bin/sh`, and a `/tmp` to write to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command_mode: Option<CommandMode>,
 
@@ -163,7 +167,8 @@ pub struct OpenSandboxExecutionParametersSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request_mapping: Option<RequestMapping>,
 
-    /// Allows Jobs to send values of Secrets as environment variables to the OpenSandbox API. Default false.
+    /// Allows Jobs to send values of Secrets as environment variables to the OpenSandbox API. Not together with
+    /// `poolRef`. Default false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allow_secret_env: Option<bool>,
 

@@ -75,7 +75,9 @@ impl Reached {
         let id = job.id();
         let stopped = job.stop().is_some_and(|stop| stop.delivered_time.is_some());
         let for_good = self.server.is_gone_for_good(id);
-        let others = if for_good && !stopped {
+        // What was prepared besides the one that is recorded runs nothing.
+        let was_held = job.uid().is_some();
+        let others = if for_good && !stopped && !was_held {
             self.all_of(&uid(job.job())).await?
         } else {
             Vec::new()

@@ -328,7 +328,7 @@ fn a_container_that_is_another_starts_nothing() {
 }
 
 #[test]
-fn ends_of_every_kind_are_told_apart() {
+fn every_kind_of_end_in_a_sandbox_is_told_apart() {
     for sandbox in Sandbox::all() {
         let mut before = None;
         for (words, expected) in [
