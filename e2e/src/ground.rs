@@ -8,6 +8,7 @@ use ayatori_core::job::{Job, JobSpec, JobStatus};
 use ayatori_core::job_class::{JobClass, JobClassSpec, JobClassStatus, ParametersReference};
 use ayatori_core::names::GROUP;
 use ayatori_core::parameters::{OpenSandboxExecutionParameters, OpenSandboxExecutionParametersSpec};
+use futures::{StreamExt, stream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ClusterResourceScope, DynamicObject};
@@ -19,6 +20,9 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::api::{self, PATIENCE, RUN_LABEL, Run};
+
+/// How many requests are under way at a time where there are many to send.
+const AT_ONCE: usize = 20;
 
 /// One test's part of the cluster. Its classes have a controller of their own, so no other adapter touches them.
 pub struct Ground {
@@ -254,14 +258,16 @@ impl Ground {
                 ),
                 _ => (Api::all_with(self.client.clone(), &resource), self.ours()),
             };
-            for object in objects.list(&list).await? {
-                let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+            let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
+            let all = stream::iter(objects.list(&list).await?);
+            all.for_each_concurrent(AT_ONCE, async |object| {
                 // What has gone by now is fine.
                 let _ = objects
                     .patch(&object.name_any(), &PatchParams::default(), &patch)
                     .await;
                 let _ = objects.delete(&object.name_any(), &DeleteParams::default()).await;
-            }
+            })
+            .await;
         }
         Ok(())
     }

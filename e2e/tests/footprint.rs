@@ -1,4 +1,7 @@
-//! How much memory it takes to look after many sandboxes. Alone in its file, because the whole process is measured.
+//! How much memory an adapter needs to look after many sandboxes: measured from outside, in a process of its own, which
+//! is this same program.
+
+use std::process::Stdio;
 
 use anyhow::{Context, ensure};
 use ayatori_controller::testing::death::Death;
@@ -7,7 +10,7 @@ use ayatori_core::conditions::FINISHED;
 use ayatori_core::job::{Job, JobStatus};
 use ayatori_core::names::{EXECUTION_FINALIZER, JOB_NAME_LABEL, JOB_UID_LABEL};
 use ayatori_core::parameters::{OpenSandboxExecutionParametersSpec, SecretKeyReference};
-use ayatori_e2e::api::{PATIENCE, in_namespace};
+use ayatori_e2e::api::{self, PATIENCE, Run, in_namespace};
 use ayatori_e2e::ground::{Ground, holds, when, within};
 use ayatori_opensandbox_adapter::backend::{OpenSandboxBackend, Options};
 use ayatori_opensandbox_adapter::stub::{API_KEY, Call, Stub};
@@ -16,11 +19,13 @@ use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
+use procfs::process::Process;
 use serde_json::{Value, json};
+use tokio::process::{Child, Command};
 
 /// How many requests the test has under way at a time.
 const AT_ONCE: usize = 20;
-/// How much memory the process may have, the server and the test included.
+/// How much memory the adapter may have.
 const LIMIT_KIB: u64 = 100 * 1024;
 
 /// How many sandboxes there are: 5,000 with `AYATORI_TEST_ALL=1`.
@@ -31,22 +36,38 @@ fn sandboxes() -> usize {
     }
 }
 
-/// A number of kibibytes that the kernel shows of this process.
-fn shown(what: &str) -> anyhow::Result<u64> {
-    let status = std::fs::read_to_string("/proc/self/status")?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix(what)?.strip_prefix(':'));
-    let number = line.and_then(|line| line.trim().strip_suffix(" kB"));
-    Ok(number
-        .with_context(|| format!("the kernel shows no {what}"))?
-        .parse()?)
+/// Set for the process that is the adapter: the namespace of its test, and where its server is.
+const ADAPTER_OF: &str = "AYATORI_TEST_ADAPTER_OF";
+/// The name of the one test here.
+const TEST: &str = "an_adapter_that_looks_after_many_sandboxes_needs_less_than_100_mib";
+
+/// An adapter's command line.
+#[derive(Parser)]
+struct Arguments {
+    #[command(flatten)]
+    options: Options,
 }
 
-async fn start(ground: &Ground, options: &Options) -> anyhow::Result<Replica> {
-    let make = |client: &Client| OpenSandboxBackend::new(client, options).called(ground.controller.as_str());
+/// Is the adapter, until somebody kills it.
+async fn be_the_adapter(namespace: String) -> anyhow::Result<()> {
+    let client = api::client().await?;
+    let ground = Ground::of(Run { client, namespace }, "opensandbox");
+    let options = Arguments::parse_from(["adapter", "--allow-insecure-http"]).options;
+    let make = |client: &Client| OpenSandboxBackend::new(client, &options).called(ground.controller.as_str());
     let settings = options.settings(impatient());
-    Replica::start_with(make, settings, &ground.namespace, "one", Death::never()).await
+    let _adapter = Replica::start_with(make, settings, &ground.namespace, "one", Death::never()).await?;
+    std::future::pending().await
+}
+
+/// Starts the process of the adapter.
+fn start(ground: &Ground) -> anyhow::Result<Child> {
+    let child = Command::new(std::env::current_exe()?)
+        .args(["--exact", TEST, "--nocapture"])
+        .env(ADAPTER_OF, &ground.namespace)
+        .stdout(Stdio::null())
+        .kill_on_drop(true)
+        .spawn();
+    child.context("starting the adapter")
 }
 
 /// Stores a Job that runs like the one whose status and create request are given, and puts its sandbox there; gives
@@ -85,12 +106,12 @@ async fn running(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_adapter_that_looks_after_many_sandboxes_needs_less_than_100_mib() -> anyhow::Result<()> {
+    if let Ok(namespace) = std::env::var(ADAPTER_OF) {
+        return be_the_adapter(namespace).await;
+    }
     in_namespace(async |run| {
         let ground = Ground::of(run, "opensandbox");
         let measured = measure(&ground).await;
-        if measured.is_err() {
-            ground.show().await;
-        }
         ground.force().await?;
         measured
     })
@@ -99,13 +120,12 @@ async fn an_adapter_that_looks_after_many_sandboxes_needs_less_than_100_mib() ->
 
 async fn measure(ground: &Ground) -> anyhow::Result<()> {
     let server = Stub::start().await?;
-    let options = Arguments::parse_from(["adapter", "--allow-insecure-http"]).options;
     create_class(ground, &server).await?;
-    let adapter = start(ground, &options).await?;
+    let mut adapter = start(ground)?;
     ground.when_ready().await?;
     let first = ground.create("runs=forever").await?;
     let first = ground.when_started(&first).await?;
-    adapter.kill().await;
+    adapter.kill().await?;
 
     let count = sandboxes();
     let created = server.requests().into_iter().find(|r| r.call == Call::Create);
@@ -113,9 +133,8 @@ async fn measure(ground: &Ground) -> anyhow::Result<()> {
     let status = first.status.context("the Job has no status")?;
     let all = stream::iter(1..count).map(|number| running(ground, &server, &status, &created.body, number));
     let all: Vec<_> = all.buffered(AT_ONCE).try_collect().await?;
-    let before = shown("VmRSS")?;
 
-    let _adapter = start(ground, &options).await?;
+    let adapter = start(ground)?;
     // Jobs from first to last are looked after.
     for (job, sandbox) in all.iter().step_by(count / 5) {
         server.end(sandbox, 137);
@@ -124,22 +143,16 @@ async fn measure(ground: &Ground) -> anyhow::Result<()> {
     }
     let lists = server.calls(Call::List) + 3 * count.div_ceil(200);
     within(PATIENCE, server.until(|server| server.calls(Call::List) >= lists)).await?;
-    let (resident, peak) = (shown("VmRSS")?, shown("VmHWM")?);
+    let pid = adapter.id().context("the adapter has ended")?;
+    let memory = Process::new(pid.try_into()?)?.status()?;
+    let (now, peak) = (memory.vmrss.unwrap_or_default(), memory.vmhwm.unwrap_or(u64::MAX));
     println!(
-        "{count} sandboxes: {} MiB with the adapter, {} MiB before, {} MiB at most",
-        resident / 1024,
-        before / 1024,
+        "{count} sandboxes: {} MiB, {} MiB at most",
+        now / 1024,
         peak / 1024
     );
     ensure!(peak < LIMIT_KIB, "{} MiB for {count} sandboxes", peak / 1024);
     Ok(())
-}
-
-/// An adapter's command line.
-#[derive(Parser)]
-struct Arguments {
-    #[command(flatten)]
-    options: Options,
 }
 
 async fn create_class(ground: &Ground, server: &Stub) -> anyhow::Result<()> {
