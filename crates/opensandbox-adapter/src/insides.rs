@@ -297,3 +297,83 @@ impl Insides {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use ayatori_core::conditions::PENDING;
+
+    use super::*;
+
+    const ID: &str = "0f8e1c52-7d1b-4c0e-9d5a-3a5d2d8f6b11";
+
+    fn spot() -> Spot {
+        Spot::Command {
+            sandbox: "sandbox".to_owned(),
+            hold: HoldId::parse(ID).unwrap(),
+        }
+    }
+
+    fn job() -> ObjectRef<Job> {
+        ObjectRef::new("build").within("team")
+    }
+
+    fn away() -> Result<Reading, Why> {
+        Err(Why::new(PENDING, "away"))
+    }
+
+    fn reading(inside: Inside) -> Result<Reading, Why> {
+        Ok(Reading::Command(inside))
+    }
+
+    /// What was read for how long is fresh.
+    fn insides(fresh: Duration) -> Insides {
+        let insides = Insides::new(fresh, mpsc::unbounded_channel().0);
+        assert_eq!(insides.known("uid", job(), &spot()), None);
+        insides
+    }
+
+    #[test]
+    fn a_job_is_told_of_what_it_does_not_know_and_of_nothing_else() {
+        let insides = insides(Duration::from_secs(60));
+        let started = reading(Inside::Started(None));
+        let tell = |read: &_| insides.note("uid", &spot(), read, Instant::now());
+        assert_eq!(tell(&reading(Inside::Held)), Some(job()));
+        assert_eq!(tell(&reading(Inside::Held)), None);
+        assert_eq!(tell(&started), Some(job()));
+        // One failure is none yet.
+        assert_eq!(tell(&away()), None);
+        assert_eq!(insides.known("uid", job(), &spot()), Some(started.clone()));
+        assert_eq!(tell(&started), None);
+        assert_eq!(insides.note("another", &spot(), &started, Instant::now()), None);
+    }
+
+    #[test]
+    fn a_sandbox_that_does_not_answer_for_long_is_not_believed_any_more_and_its_job_is_told_once() {
+        let insides = insides(Duration::ZERO);
+        let tell = |read: &_| insides.note("uid", &spot(), read, Instant::now());
+        assert_eq!(tell(&reading(Inside::Started(None))), Some(job()));
+        assert_eq!(tell(&away()), Some(job()));
+        assert_eq!(tell(&away()), None);
+        assert_eq!(tell(&reading(Inside::Started(None))), Some(job()));
+    }
+
+    #[test]
+    fn an_older_answer_does_not_replace_a_newer_one_and_nothing_replaces_an_end() {
+        let insides = insides(Duration::from_secs(60));
+        let early = Instant::now();
+        let stopped = || reading(Inside::Stopped(None));
+        insides.note("uid", &spot(), &reading(Inside::Started(None)), Instant::now());
+        assert_eq!(insides.note("uid", &spot(), &reading(Inside::Held), early), None);
+        assert_eq!(insides.settled("uid", &spot()), None);
+        insides.note("uid", &spot(), &stopped(), Instant::now());
+        assert_eq!(
+            insides.note("uid", &spot(), &reading(Inside::Nothing), Instant::now()),
+            None
+        );
+        assert_eq!(insides.note("uid", &spot(), &away(), Instant::now()), None);
+        assert_eq!(insides.settled("uid", &spot()), stopped().ok());
+        assert!(insides.due().is_empty());
+        insides.forget("uid");
+        assert!(!insides.are_wanted());
+    }
+}

@@ -463,6 +463,29 @@ fn an_image_that_cannot_hold_says_so_and_ends() {
     }
 }
 
+#[test]
+fn what_cannot_be_handed_over_is_refused() {
+    let longest = 128 * 1024 - "ayatori_word_2".len() - 2;
+    let [fits, long] = [longest, longest + 1].map(|length| "x".repeat(length));
+    for (variables, words, expected) in [
+        (
+            &[("PATH", "/bin"), ("AYATORI_X", "")][..],
+            &["true", "x"][..],
+            None,
+        ),
+        (&[("ayatori_word_1", "x")], &["true"], Some("ReservedEnvName")),
+        (&[], &["true", &long], Some("UnsupportedFeature")),
+        (&[], &["true", &fits], None),
+    ] {
+        let refused = scripts::check(&environment(variables, words)).err();
+        assert_eq!(
+            refused.map(|why| why.reason).as_deref(),
+            expected,
+            "{variables:?}"
+        );
+    }
+}
+
 // ------------------------------------------------------------------------------------------------- meaning
 
 fn at(seconds: i64) -> Timestamp {
