@@ -187,7 +187,7 @@ async fn a_job_is_over_only_once_its_container_has_stopped() -> anyhow::Result<(
         for name in ["cancelled", "deadline"] {
             let mut job = world.job(name, "trap '' TERM; sleep 600");
             job.spec.termination_grace_period_seconds = Some(4);
-            job.spec.active_deadline_seconds = (name == "deadline").then_some(6);
+            job.spec.active_deadline_seconds = (name == "deadline").then_some(20);
             world.create(&job).await?;
         }
         for name in ["cancelled", "deadline"] {
