@@ -679,6 +679,25 @@ async fn an_end_that_came_before_the_stop_keeps_its_own_result() -> anyhow::Resu
 }
 
 #[tokio::test]
+async fn a_sandbox_whose_daemon_is_dead_is_deleted_by_a_stop_all_the_same() -> anyhow::Result<()> {
+    with(async |trial| {
+        let _adapter = trial.start().await?;
+        let job = trial.create_script("sleep 1000").await?;
+        let job = trial.when_started(&job).await?;
+        trial.server.set(|faults| {
+            faults.on(Call::File, Fault::LosesRequest);
+            faults.on(Call::Run, Fault::LosesRequest);
+        });
+        trial.cancel(&job).await?;
+        trial.server.until(|server| server.sandboxes().is_empty()).await;
+        let job = trial.when_finished(&job).await?;
+        expect(&job, Outcome::Failed, "ExecutionLost", None)?;
+        trial.expect_starts(1)
+    })
+    .await
+}
+
+#[tokio::test]
 async fn a_deadline_stops_a_command_and_a_deletion_takes_it_along() -> anyhow::Result<()> {
     with(async |trial| {
         let _adapter = trial.start().await?;

@@ -54,7 +54,7 @@ const SOON: SignedDuration = SignedDuration::from_millis(100);
 const AGAIN: SignedDuration = SignedDuration::from_secs(1);
 /// How much longer than it waits a sandbox may live: its clock begins when it is up.
 const MARGIN: Duration = Duration::from_secs(300);
-/// How long a sandbox whose daemon does not answer is spared before a stop deletes it all the same.
+/// How long a sandbox that does not take a stop is spared before it is deleted all the same.
 const DEAF: SignedDuration = SignedDuration::from_secs(30);
 
 // ------------------------------------------------------------------------------------------------ questions
@@ -536,21 +536,20 @@ pub(crate) async fn stop(job: Recorded<'_>, reached: &Reached) -> Result<Answer,
         Err(why) => return Ok(Answer::Rejected(why)),
     };
     let sent = reached.client.run(id, &scripts::stop(&hold)).await;
-    match (look(job, reached, &hold).await, sent) {
-        (Ok(inside), _) if inside.is_final() => Ok(Answer::Later(SignedDuration::ZERO)),
-        (Ok(Inside::Held | Inside::Started(_)), Ok(())) => Ok(Answer::Later(AGAIN)),
-        (Ok(Inside::Held | Inside::Started(_)), Err(failure)) => Err(failure),
-        (Ok(_) | Err(_), sent) => {
-            // Nothing in it tells any more which came first. The stop does not wait for that for ever: what is lost is
-            // a result that nobody could read.
-            let waited = stop.map(|stop| Timestamp::now().duration_since(stop.requested_time.0));
-            if waited.is_some_and(|waited| waited >= DEAF) {
-                reached.delete(id).await?;
-                return Ok(Answer::Done);
-            }
-            sent.map(|()| Answer::Later(AGAIN))
-        }
+    // Whatever the answer is: only a look shows what became of it.
+    let seen = look(job, reached, &hold).await;
+    if seen.as_ref().is_ok_and(Inside::is_final) {
+        return Ok(Answer::Later(SignedDuration::ZERO));
     }
+    // The stop does not wait for ever for a sandbox that cannot tell which came first, or not any more. What is lost
+    // is a result that nobody could read.
+    let waited = stop.map(|stop| Timestamp::now().duration_since(stop.requested_time.0));
+    let may_answer = seen.is_err() && !reached.server.insides.are_silent_for(&uid(job.job()), DEAF);
+    if waited.is_some_and(|waited| waited >= DEAF) && !may_answer {
+        reached.delete(id).await?;
+        return Ok(Answer::Done);
+    }
+    sent.map(|()| Answer::Later(AGAIN))
 }
 
 /// What became of the recorded command, as it shows now.

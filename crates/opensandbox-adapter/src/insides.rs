@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use ayatori_core::execution::Why;
 use ayatori_core::job::Job;
 use futures::{StreamExt, stream};
+use jiff::SignedDuration;
 use kube::runtime::reflector::ObjectRef;
 use tokio::sync::{Notify, mpsc};
 
@@ -184,6 +185,17 @@ impl Insides {
         let state = self.state();
         let watched = state.watched.get(uid).filter(|watched| watched.spot == *spot)?;
         watched.good.clone().filter(|_| watched.is_final())
+    }
+
+    /// Whether nothing could be read for that long in the sandbox of a Job.
+    pub(crate) fn are_silent_for(&self, uid: &str, time: SignedDuration) -> bool {
+        let since = self
+            .state()
+            .watched
+            .get(uid)
+            .and_then(|watched| Some(watched.trouble.as_ref()?.1));
+        let silent = since.and_then(|since| SignedDuration::try_from(since.elapsed()).ok());
+        silent.is_some_and(|silent| silent >= time)
     }
 
     /// Remembers what was read; the Job, if it does not know yet what is believed now.

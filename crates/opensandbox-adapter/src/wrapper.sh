@@ -1,5 +1,5 @@
-# Says whether a command may still be run; followed by launch.sh, which runs it. Any POSIX shell; builtins only, but for `mkdir` and `date` where
-# nothing else helps. The lines that begin with # are not sent.
+# Says whether a command may still be run; followed by launch.sh, which runs it. Any POSIX shell; builtins only, but
+# for `mkdir` and `date` where nothing else helps. The lines that begin with # are not sent.
 #
 #   sh -c SCRIPT NAME ATTEMPT EARLIEST LATEST DIRECTORY MARK COMMAND [ARGUMENT...]
 #

@@ -10,7 +10,8 @@
 #   start  who came first: the command, a stop, or the time that ran out
 #   end    what came first: how the command ended, or a stop
 #
-# Every one of them is made by a hard link, which one of many gets and no other, and then never changes.
+# Every one of them is made by a hard link, which one of many gets and no other, and then never changes. What a stop and
+# the end of the time have to say is written before, for later the disk may be full.
 
 umask 077
 
@@ -24,7 +25,7 @@ mkdir -p /tmp || ayatori_fail 'there is no /tmp'
 # It was up before. What ran then does not any more.
 if { read -r old <"/tmp/.ayatori-$1"; } 2>/dev/null; then
     (
-        cd "/tmp/.ayatori-$old" && printf 'ayatori %s: lost.\n' "$old" >lost || exit
+        cd "/tmp/.ayatori-$old" || exit
         ln lost start
         ln lost end
     ) 2>/dev/null
@@ -33,6 +34,9 @@ fi
 read -r id </proc/sys/kernel/random/uuid || ayatori_fail 'it has no /proc'
 place=/tmp/.ayatori-$id
 mkdir "$place" || ayatori_fail 'its /tmp cannot be written to'
+for word in stopped 'too late' lost; do
+    printf 'ayatori %s: %s.\n' "$id" "$word" >"$place/${word#* }" || ayatori_fail 'its /tmp is full'
+done
 printf '%s\n' "$$" >"$place/held" && ln "$place/held" "$place/hold" || ayatori_fail 'its /tmp has no hard links'
 printf '%s\n' "$id" >"$place/id" && mv -f "$place/id" "/tmp/.ayatori-$1" || ayatori_fail 'its /tmp cannot be written to'
 
@@ -42,7 +46,7 @@ while [ "$left" -gt 0 ] && [ ! -e "$place/start" ]; do
     left=$((left - 1))
 done
 
-if printf 'ayatori %s: too late.\n' "$id" >"$place/late" && ln "$place/late" "$place/start" 2>/dev/null; then
+if ln "$place/late" "$place/start" 2>/dev/null; then
     printf '\nayatori %s: too late.\n' "$id"
     exit 0
 fi

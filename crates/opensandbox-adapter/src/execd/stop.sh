@@ -3,9 +3,5 @@
 
 ayatori_place=/tmp/.ayatori-$ayatori_id
 [ -e "$ayatori_place/hold" ] || exit 0
-ayatori_told=$ayatori_place/stop.$$
-rm -f "$ayatori_told"
-printf 'ayatori %s: stopped.\n' "$ayatori_id" >"$ayatori_told" || exit 1
-ln "$ayatori_told" "$ayatori_place/start" 2>/dev/null
-ln "$ayatori_told" "$ayatori_place/end" 2>/dev/null
-rm -f "$ayatori_told"
+ln "$ayatori_place/stopped" "$ayatori_place/start" 2>/dev/null
+ln "$ayatori_place/stopped" "$ayatori_place/end" 2>/dev/null

@@ -145,7 +145,7 @@ fn environment(variables: &[(&str, &str)], words: &[&str]) -> Environment {
 
 /// Waits for what processes beside us do.
 fn until<T>(mut found: impl FnMut() -> Option<T>) -> T {
-    for _ in 0..2000 {
+    for _ in 0..12_000 {
         if let Some(found) = found() {
             return found;
         }
