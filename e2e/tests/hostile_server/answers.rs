@@ -172,6 +172,7 @@ async fn answered(trial: &Trial, code: u16, bodies: Vec<Vec<u8>>) -> anyhow::Res
         let fault = Fault::Answers(code, body.into());
         trial.server.set(|faults| faults.on(Call::Create, fault));
         let job = trial.create("").await?;
+        trial.when_posted(&job).await?;
         let told = trial
             .when(&job, "told", |job| {
                 condition(job, SCHEDULED).is_some_and(|c| c.status == "False")

@@ -85,14 +85,13 @@ async fn a_server_that_is_away_holds_up_only_what_it_has_not_given_back() -> any
             .create_with("", |spec| spec.ttl_seconds_after_finished = Some(6))
             .await?;
         trial.when_released(&released).await?;
-        let held = trial
-            .create_with("runs=1000", |spec| spec.ttl_seconds_after_finished = Some(2))
-            .await?;
-        trial.when_started(&held).await?;
-        // It ends, and cannot be given back.
+        // The next one ends, and cannot be given back.
         trial
             .server
             .set(|faults| faults.on(Call::Delete, Fault::LosesRequest));
+        let held = trial
+            .create_with("", |spec| spec.ttl_seconds_after_finished = Some(2))
+            .await?;
         expect(
             &trial.when_finished(&held).await?,
             Outcome::Succeeded,

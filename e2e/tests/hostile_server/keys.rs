@@ -55,7 +55,7 @@ async fn a_rotated_key_ends_no_job_and_the_new_one_is_used_as_soon_as_it_is_stor
         let _adapter = trial.start().await?;
         let mut jobs = Vec::new();
         for exit in [0, 3, 7] {
-            let job = trial.create(&format!("runs=2000 exit={exit}")).await?;
+            let job = trial.create(&format!("runs=15000 exit={exit}")).await?;
             jobs.push((exit, job));
         }
         for (_, job) in &jobs {
