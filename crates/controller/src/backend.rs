@@ -39,10 +39,14 @@ pub trait Backend: Send + Sync + 'static {
     /// The controller name of this adapter's classes.
     fn controller_name(&self) -> &str;
 
-    /// How executions of a class with these parameters are started.
+    /// How executions of a class with these parameters are started. A backend with [`Protocol::SingleShot`] also sets
+    /// [`Settings::margin`]: how far clocks may differ, and how long its lists may miss what was created, together.
+    ///
+    /// [`Settings::margin`]: ayatori_core::lifecycle::Settings::margin
     fn protocol(&self, parameters: &Self::Parameters) -> Protocol;
 
-    /// Which server executions of a class with these parameters live on.
+    /// Which server executions of a class with these parameters live on. An empty `endpoint_hash` says that it is this
+    /// cluster: there is no other, so nothing is ever compared.
     fn identity(&self, parameters: &Self::Parameters) -> BackendIdentity;
 
     /// What is wrong with the parameters themselves, if anything: the class is then not Accepted.
@@ -64,7 +68,10 @@ pub trait Backend: Send + Sync + 'static {
         parameters: &Self::Parameters,
     ) -> impl Future<Output = Result<Result<(), Why>, Why>> + Send;
 
-    /// What exists for a Job of which nothing is recorded.
+    /// What exists for a Job of which nothing is recorded. With [`Protocol::SingleShot`] also for one whose create
+    /// request was never answered, or whose recorded execution has not come up by its fence: what it says must then
+    /// be what the server shows after the call began, and what comes up later must be among the
+    /// [`Backend::changes`].
     fn survey(
         &self,
         job: Accepted<'_>,
@@ -72,7 +79,8 @@ pub trait Backend: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Prospect, Why>> + Send;
 
     /// The right to create an execution now, or what there is to wait for: as many are being created as may be, or
-    /// the backend has asked to be left alone. The Job is among the [`Backend::changes`] when it is its turn.
+    /// the backend has asked to be left alone. The Job is among the [`Backend::changes`] when it is its turn. Ordinary
+    /// waiting has the reason [`PENDING`](ayatori_core::conditions::PENDING), and is said only when it lasts.
     fn reserve(&self, job: Accepted<'_>, parameters: &Self::Parameters) -> Result<Self::Slot, Why>;
 
     /// Creates an execution that is held before its command ([`Protocol::Hold`] only).
@@ -82,7 +90,10 @@ pub trait Backend: Send + Sync + 'static {
         parameters: &Self::Parameters,
     ) -> impl Future<Output = Answer> + Send;
 
-    /// Sends the one create request of the attempt, without any retry ([`Protocol::SingleShot`] only).
+    /// Sends the one create request of the attempt, without any retry at any layer ([`Protocol::SingleShot`] only).
+    ///
+    /// Nothing may be sent after `send_before`, looked at right before sending; what is created must refuse to start
+    /// the command after `start_before`. [`Submission::Refused`] is for what certainly came to nothing.
     fn submit(
         &self,
         job: Attempted<'_>,
@@ -104,7 +115,8 @@ pub trait Backend: Send + Sync + 'static {
         parameters: Option<&Self::Parameters>,
     ) -> impl Future<Output = Answer> + Send;
 
-    /// What became of the recorded execution.
+    /// What became of the recorded execution. While it waits or runs it is not asked again by a timer: what changes has
+    /// to be among the [`Backend::changes`].
     fn observe(
         &self,
         job: Recorded<'_>,
