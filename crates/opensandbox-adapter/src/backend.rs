@@ -29,9 +29,10 @@ use crate::execd;
 use crate::failure::Failure;
 use crate::keys::Keys;
 use crate::prospect::prospect;
-use crate::reached::{Reached, recorded_id, scheduling, uid, unavailable};
+use crate::reached::{Reached, recorded_id, uid};
+use crate::reasons::{scheduling, unavailable, unobservable, unreached};
 use crate::request;
-use crate::server::{self, Manners, Servers, unobservable};
+use crate::server::{self, Manners, Servers};
 use crate::slots::Slot;
 
 /// What the OpenSandbox adapter can be told on its command line.
@@ -426,7 +427,7 @@ impl Backend for OpenSandboxBackend {
             Ok(reached) => {
                 execd::prepare(job, parameters, &reached, &self.references, self.options.hold()).await
             }
-            Err(why) => Answer::Unavailable(scheduling(why)),
+            Err(why) => unreached(why),
         }
     }
 
@@ -455,7 +456,7 @@ impl Backend for OpenSandboxBackend {
                 .delete(&name.id)
                 .await
                 .map_or_else(unavailable, |()| Answer::Done),
-            Err(why) => Answer::Unavailable(scheduling(why)),
+            Err(why) => unreached(why),
         }
     }
 
@@ -465,7 +466,7 @@ impl Backend for OpenSandboxBackend {
         };
         match self.reach(Some(parameters)).await {
             Ok(reached) => execd::start(job, parameters, &reached, &self.references).await,
-            Err(why) => Answer::Unavailable(scheduling(why)),
+            Err(why) => unreached(why),
         }
     }
 
@@ -489,7 +490,7 @@ impl Backend for OpenSandboxBackend {
     async fn renew(&self, job: Recorded<'_>, parameters: Option<&Self::Parameters>) -> Answer {
         match self.reach(parameters).await {
             Ok(reached) => reached.renew(job).await.unwrap_or_else(unavailable),
-            Err(why) => Answer::Unavailable(scheduling(why)),
+            Err(why) => unreached(why),
         }
     }
 
@@ -502,18 +503,15 @@ impl Backend for OpenSandboxBackend {
             };
             Ok(stopped.unwrap_or_else(unavailable))
         };
-        stopped
-            .await
-            .unwrap_or_else(|why| Answer::Unavailable(scheduling(why)))
+        stopped.await.unwrap_or_else(unreached)
     }
 
     async fn release(&self, job: Closed<'_>, parameters: Option<&Self::Parameters>) -> Answer {
         let Some(execution) = job.execution().filter(|e| e.id.is_some() || e.attempt.is_some()) else {
             return match self.unrecorded(job.job(), parameters).await {
-                Some((reached, left)) if !left.is_empty() => reached
-                    .clear(job.job(), None)
-                    .await
-                    .unwrap_or_else(|why| Answer::Unavailable(scheduling(why))),
+                Some((reached, left)) if !left.is_empty() => {
+                    reached.clear(job.job(), None).await.unwrap_or_else(unreached)
+                }
                 Some(_) | None => Answer::Done,
             };
         };
@@ -526,9 +524,7 @@ impl Backend for OpenSandboxBackend {
             let reached = self.reach(parameters).await?;
             reached.clear(job.job(), execution.id.as_deref()).await
         };
-        released
-            .await
-            .unwrap_or_else(|why| Answer::Unavailable(scheduling(why)))
+        released.await.unwrap_or_else(unreached)
     }
 
     async fn remains(
@@ -559,9 +555,7 @@ impl Backend for OpenSandboxBackend {
             let reached = self.reach(parameters).await?;
             reached.clear(job.job(), recorded_id(job)).await
         };
-        removed
-            .await
-            .unwrap_or_else(|why| Answer::Unavailable(scheduling(why)))
+        removed.await.unwrap_or_else(unreached)
     }
 
     fn changes(&self) -> impl Stream<Item = ObjectRef<Job>> + Send + 'static {

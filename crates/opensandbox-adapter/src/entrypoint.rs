@@ -17,7 +17,8 @@ use crate::failure::Failure;
 use crate::mapping::{self, Look, Phase};
 use crate::metadata;
 use crate::prospect;
-use crate::reached::{Reached, scheduling, uid, why};
+use crate::reached::{Reached, uid, why};
+use crate::reasons::scheduling;
 use crate::request;
 use crate::wrapper;
 

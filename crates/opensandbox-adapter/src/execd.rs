@@ -35,7 +35,8 @@ use crate::insides::{Reading, Spot};
 use crate::mapping::{self, Phase};
 use crate::metadata;
 use crate::prospect;
-use crate::reached::{Reached, scheduling, uid, unavailable, why};
+use crate::reached::{Reached, uid, why};
+use crate::reasons::{scheduling, unavailable, unreached};
 use crate::request::{self, unsupported};
 use crate::server;
 use crate::wire::{CreateSandbox, Extensions, Image, Sandbox};
@@ -519,7 +520,7 @@ pub(crate) async fn start(
         )),
         (Ok(Inside::Held), Err(failure)) => unavailable(failure),
         (Ok(_), _) => Answer::Later(SignedDuration::ZERO),
-        (Err(why), _) => Answer::Unavailable(scheduling(unread(&why))),
+        (Err(why), _) => unreached(unread(&why)),
     }
 }
 

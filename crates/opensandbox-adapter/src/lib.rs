@@ -25,6 +25,7 @@ pub mod mapping;
 mod metadata;
 mod prospect;
 mod reached;
+mod reasons;
 mod request;
 mod server;
 mod sightings;

@@ -205,23 +205,6 @@ pub(crate) fn why(failure: Failure) -> Why {
     failure.why()
 }
 
-/// What a Job that is not started says of trouble with its server.
-pub(crate) fn scheduling(why: Why) -> Why {
-    let reason = match why.reason.as_str() {
-        "BackendUnreachable" | "SecretNotFound" | "SecretKeyNotFound" | "InvalidCredentials" => {
-            "BackendUnavailable"
-        }
-        "AuthenticationFailed" => "BackendForbidden",
-        other => other,
-    };
-    Why::new(reason, why.message)
-}
-
-/// What an effect answers that came to nothing.
-pub(crate) fn unavailable(failure: Failure) -> Answer {
-    Answer::Unavailable(scheduling(failure.why()))
-}
-
 /// The longest life that the server gives a sandbox, where it refused a longer one.
 fn longest_life(failure: &Failure) -> Option<u64> {
     let Failure::Refused { message, .. } = failure else {

@@ -271,20 +271,6 @@ async fn refresh(connection: Arc<Connection>, insides: Arc<Insides>, every: Dura
     }
 }
 
-/// What a Job says while nothing can be known of its execution.
-pub(crate) fn unobservable(why: Why) -> Why {
-    let reason = match why.reason.as_str() {
-        "AuthenticationFailed"
-        | "BackendForbidden"
-        | "SecretNotFound"
-        | "SecretKeyNotFound"
-        | "InvalidCredentials"
-        | "ReferenceForbidden" => "CredentialsInvalid",
-        _ => "BackendUnreachable",
-    };
-    Why::new(reason, why.message)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -299,17 +285,5 @@ mod tests {
         assert_eq!(of("https://a.example/base"), of("https://a.example/base/"));
         assert_ne!(of("https://a.example"), of("https://b.example"));
         assert_eq!(of("https://a.example").len(), 32);
-    }
-
-    #[test]
-    fn trouble_with_the_key_is_told_from_trouble_with_the_server() {
-        for (reason, expected) in [
-            ("AuthenticationFailed", "CredentialsInvalid"),
-            ("SecretNotFound", "CredentialsInvalid"),
-            ("BackendUnavailable", "BackendUnreachable"),
-            ("BackendAtCapacity", "BackendUnreachable"),
-        ] {
-            assert_eq!(unobservable(Why::new(reason, "")).reason, expected);
-        }
     }
 }
