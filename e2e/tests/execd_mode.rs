@@ -58,8 +58,6 @@ fn options() -> Options {
     Options {
         allow_insecure_http: true,
         allow_secrets: true,
-        secret_namespaces: Vec::new(),
-        native_request_endpoints: Vec::new(),
         send_window_seconds: 4,
         fence_seconds: 8,
         clock_skew_seconds: 1,
@@ -70,7 +68,7 @@ fn options() -> Options {
         poll_milliseconds: 200,
         call_timeout_seconds: 3,
         create_timeout_seconds: 5,
-        create_concurrency: 16,
+        ..Options::default()
     }
 }
 

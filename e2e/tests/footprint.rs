@@ -14,7 +14,6 @@ use ayatori_e2e::api::{self, PATIENCE, Run, in_namespace};
 use ayatori_e2e::ground::{Ground, holds, when, within};
 use ayatori_opensandbox_adapter::backend::{OpenSandboxBackend, Options};
 use ayatori_opensandbox_adapter::stub::{API_KEY, Call, Stub};
-use clap::Parser;
 use futures::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
@@ -41,18 +40,14 @@ const ADAPTER_OF: &str = "AYATORI_TEST_ADAPTER_OF";
 /// The name of the one test here.
 const TEST: &str = "an_adapter_that_looks_after_many_sandboxes_needs_less_than_100_mib";
 
-/// An adapter's command line.
-#[derive(Parser)]
-struct Arguments {
-    #[command(flatten)]
-    options: Options,
-}
-
 /// Is the adapter, until somebody kills it.
 async fn be_the_adapter(namespace: String) -> anyhow::Result<()> {
     let client = api::client().await?;
     let ground = Ground::of(Run { client, namespace }, "opensandbox");
-    let options = Arguments::parse_from(["adapter", "--allow-insecure-http"]).options;
+    let options = Options {
+        allow_insecure_http: true,
+        ..Options::default()
+    };
     let make = |client: &Client| OpenSandboxBackend::new(client, &options).called(ground.controller.as_str());
     let settings = options.settings(impatient());
     let _adapter = Replica::start_with(make, settings, &ground.namespace, "one", Death::never()).await?;

@@ -105,6 +105,18 @@ pub struct Options {
     pub create_concurrency: u16,
 }
 
+/// What a command line says that says nothing.
+impl Default for Options {
+    fn default() -> Self {
+        #[derive(clap::Parser)]
+        struct Silent {
+            #[command(flatten)]
+            options: Options,
+        }
+        <Silent as clap::Parser>::parse_from(["adapter"]).options
+    }
+}
+
 impl Options {
     /// The settings of the loop that follow from these options.
     pub fn settings(&self, general: Settings) -> Settings {

@@ -16,7 +16,6 @@ use ayatori_e2e::api::{self, PATIENCE, Run};
 use ayatori_e2e::ground::{Ground, within};
 use ayatori_opensandbox_adapter::backend::{OpenSandboxBackend, Options};
 use ayatori_opensandbox_adapter::stub::{API_KEY, Call, Faults, Recorded, Stub};
-use clap::Parser;
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
@@ -43,28 +42,20 @@ impl Deref for Trial {
     }
 }
 
-/// An adapter's command line.
-#[derive(clap::Parser)]
-struct Arguments {
-    #[command(flatten)]
-    options: Options,
-}
-
 /// Options of an adapter that a test can wait for.
 pub(crate) fn options() -> Options {
-    let arguments = [
-        "adapter",
-        "--allow-insecure-http",
-        "--send-window-seconds=4",
-        "--fence-seconds=8",
-        "--clock-skew-seconds=1",
-        "--list-lag-seconds=1",
-        "--log-window-seconds=0",
-        "--poll-milliseconds=200",
-        "--call-timeout-seconds=2",
-        "--create-timeout-seconds=5",
-    ];
-    Arguments::parse_from(arguments).options
+    Options {
+        allow_insecure_http: true,
+        send_window_seconds: 4,
+        fence_seconds: 8,
+        clock_skew_seconds: 1,
+        list_lag_seconds: 1,
+        log_window_seconds: 0,
+        poll_milliseconds: 200,
+        call_timeout_seconds: 2,
+        create_timeout_seconds: 5,
+        ..Options::default()
+    }
 }
 
 /// Runs a test and cleans up however it ends. It fails if anything is left behind.

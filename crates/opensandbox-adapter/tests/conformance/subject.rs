@@ -82,20 +82,11 @@ impl Subject for StubSubject {
     fn replica(&self) -> OpenSandboxBackend {
         let options = Options {
             allow_insecure_http: true,
-            allow_secrets: false,
-            secret_namespaces: vec![],
-            native_request_endpoints: vec![],
-            send_window_seconds: 10,
-            fence_seconds: 600,
-            clock_skew_seconds: 30,
-            list_lag_seconds: 60,
             log_window_seconds: 0,
-            hold_seconds: 900,
             inside_poll_milliseconds: 100,
             poll_milliseconds: 100,
-            call_timeout_seconds: 10,
             create_timeout_seconds: 10,
-            create_concurrency: 16,
+            ..Options::default()
         };
         OpenSandboxBackend::new(&self.api, &options)
     }

@@ -123,20 +123,12 @@ impl Subject for SandboxSubject {
     fn replica(&self) -> OpenSandboxBackend {
         let options = Options {
             allow_insecure_http: true,
-            allow_secrets: false,
-            secret_namespaces: vec![],
-            native_request_endpoints: vec![],
-            send_window_seconds: 10,
-            fence_seconds: 600,
-            clock_skew_seconds: 30,
-            list_lag_seconds: 60,
             log_window_seconds: 0,
-            hold_seconds: 900,
             inside_poll_milliseconds: 1000,
             poll_milliseconds: 500,
             call_timeout_seconds: 30,
             create_timeout_seconds: 30,
-            create_concurrency: 16,
+            ..Options::default()
         };
         OpenSandboxBackend::new(&self.client, &options)
     }
