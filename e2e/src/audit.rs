@@ -1,6 +1,7 @@
 //! What the API server was asked, from its own audit log.
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use ayatori_core::names::GROUP;
@@ -84,31 +85,47 @@ impl Entry {
 pub fn requests_about(namespace: &str, class: &str) -> anyhow::Result<Vec<Entry>> {
     let folder =
         std::env::var_os("AYATORI_CLUSTER").context("AYATORI_CLUSTER is not set: run `cargo xtask test`")?;
-    let logs = PathBuf::from(folder).join("logs");
-    let files = std::fs::read_dir(&logs)
-        .with_context(|| format!("reading {}", logs.display()))?
-        .filter_map(|f| f.ok().map(|f| f.path()))
-        .filter(|f| {
-            f.file_name()
-                .and_then(|n| n.to_str())
-                .is_some_and(|n| n.starts_with("audit"))
-        });
-    let mut requests = vec![];
-    for file in files {
-        for line in std::fs::read_to_string(file)?
-            .lines()
-            .filter(|l| l.contains(namespace))
-        {
-            // A last line may be half written.
-            let Ok(entry) = serde_json::from_str::<Entry>(line) else {
-                continue;
-            };
+    let lines = lines_about(&PathBuf::from(folder).join("logs"), namespace)?;
+    // A last line may be half written.
+    let entries = lines
+        .iter()
+        .filter_map(|line| serde_json::from_str::<Entry>(line).ok());
+    let mut requests: Vec<_> = entries
+        .filter(|entry| {
             let object = &entry.object_ref;
-            if (object.namespace == namespace || object.name == class) && object.resource != "events" {
-                requests.push(entry);
-            }
-        }
-    }
+            (object.namespace == namespace || object.name == class) && object.resource != "events"
+        })
+        .collect();
     requests.sort_by(|a, b| a.request_received_timestamp.cmp(&b.request_received_timestamp));
     Ok(requests)
+}
+
+/// The lines of the log that hold a word. Reads again where the API server has begun a new file meanwhile: it renames
+/// the full one and deletes the oldest.
+fn lines_about(logs: &Path, word: &str) -> anyhow::Result<Vec<String>> {
+    loop {
+        let files = files_in(logs)?;
+        let lines = files
+            .iter()
+            .map(|file| {
+                let text = std::fs::read_to_string(file)?;
+                let lines = text.lines().filter(|line| line.contains(word));
+                Ok(lines.map(str::to_owned).collect::<Vec<_>>())
+            })
+            .collect::<std::io::Result<Vec<_>>>();
+        if files_in(logs)? == files {
+            let lines = lines.with_context(|| format!("reading the audit log in {}", logs.display()))?;
+            return Ok(lines.concat());
+        }
+    }
+}
+
+fn files_in(logs: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
+    let files = std::fs::read_dir(logs).with_context(|| format!("reading {}", logs.display()))?;
+    let paths = files.filter_map(|f| f.ok().map(|f| f.path()));
+    let is_audit = |f: &PathBuf| {
+        f.file_name()
+            .is_some_and(|n| n.as_encoded_bytes().starts_with(b"audit"))
+    };
+    Ok(paths.filter(is_audit).collect())
 }
