@@ -8,8 +8,16 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ include "opensandbox-adapter.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/component: adapter
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 app.kubernetes.io/part-of: ayatori-execution
+{{- end }}
+
+{{/* A digest says exactly which image, whatever its tag. */}}
+{{- define "opensandbox-adapter.image" -}}
+{{- with .Values.image -}}
+{{- if .digest }}{{ printf "%s@%s" .repository .digest }}{{ else }}{{ printf "%s:%s" .repository (.tag | default $.Chart.AppVersion) }}{{ end }}
+{{- end }}
 {{- end }}
 
 {{- define "opensandbox-adapter.subject" -}}
