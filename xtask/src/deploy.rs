@@ -12,6 +12,8 @@ use std::process::{Command, ExitCode};
 /// Where everything is installed.
 pub(crate) const NAMESPACE: &str = "ayatori-system";
 const API_CHART: &str = "execution-api";
+/// What pods may be there: the adapters need no more, and nobody should get more by their namespace.
+const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce=restricted";
 
 #[derive(clap::Args, Default)]
 pub(crate) struct Args {
@@ -41,6 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         image::build(&image::Args::for_local_cluster())?
     };
     target.install(API_CHART, &set(&args.api_set))?;
+    target.restrict()?;
     for adapter in &ADAPTERS {
         let image = images
             .iter()
@@ -151,6 +154,12 @@ impl Target {
             bail!("{error:#}\n{pods}\n{events}");
         }
         Ok(())
+    }
+
+    /// Lets the API server refuse pods that are not restricted, before there are any.
+    fn restrict(&self) -> Result<()> {
+        let label = ["label", "--overwrite", "namespace", NAMESPACE, POD_SECURITY];
+        self.run(&self.kubectl, &label).map(drop)
     }
 
     fn show(&self) -> Result<()> {
