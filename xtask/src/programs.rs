@@ -1,4 +1,5 @@
-//! The pinned programs (Kubernetes, etcd, Helm, cargo-deny, OpenSandbox): built once, kept by version.
+//! The pinned programs (Kubernetes, etcd, Helm, cargo-deny, OpenSandbox): built once, kept by version. And Prometheus,
+//! as Debian has it.
 //!
 //! Versions stand in the `go.mod` and `constraints.txt` files under `e2e/cluster` alone. A program is built into a temporary
 //! folder and renamed, so a crash never leaves half of one, and two builds at once end as one. They are
@@ -27,6 +28,9 @@ pub(crate) enum Program {
     Kubectl,
     Helm,
     CargoDeny,
+    CargoCyclonedx,
+    Prometheus,
+    Promtool,
     /// Its path is that of the Python that has it. No tool for people.
     #[value(skip)]
     OpensandboxServer,
@@ -44,6 +48,19 @@ enum Source {
     Crate { version: &'static str },
     /// A Python package in a virtual environment, with the versions of everything in it stated in a file.
     Python { constraints: &'static str },
+    /// A package of this machine's Debian, in whatever version that has. Unpacked and not installed: it would come
+    /// with a service that runs.
+    Debian { package: &'static str },
+}
+
+impl Source {
+    /// The folder of the cache that all versions of what comes from here are in.
+    fn folder(&self, program: Program) -> &'static str {
+        match self {
+            Source::Debian { package } => package,
+            Source::Go { .. } | Source::Crate { .. } | Source::Python { .. } => program.name(),
+        }
+    }
 }
 
 impl Program {
@@ -68,6 +85,9 @@ impl Program {
         Program::Kubectl,
     ];
 
+    /// What tests need, whether there is a cluster or not.
+    pub(crate) const TESTS: [Program; 3] = [Program::Helm, Program::Prometheus, Program::Promtool];
+
     pub(crate) fn name(self) -> &'static str {
         match self {
             Program::Etcd => "etcd",
@@ -79,6 +99,9 @@ impl Program {
             Program::Kubectl => "kubectl",
             Program::Helm => "helm",
             Program::CargoDeny => "cargo-deny",
+            Program::CargoCyclonedx => "cargo-cyclonedx",
+            Program::Prometheus => "prometheus",
+            Program::Promtool => "promtool",
             Program::OpensandboxServer => "opensandbox-server",
         }
     }
@@ -96,6 +119,10 @@ impl Program {
                 package: "helm.sh/helm/v4/cmd/helm".into(),
             },
             Program::CargoDeny => Source::Crate { version: "0.20.2" },
+            Program::CargoCyclonedx => Source::Crate { version: "0.5.9" },
+            Program::Prometheus | Program::Promtool => Source::Debian {
+                package: "prometheus",
+            },
             Program::OpensandboxServer => Source::Python {
                 constraints: "e2e/cluster/opensandbox/constraints.txt",
             },
@@ -115,7 +142,11 @@ impl Program {
     /// Without these a Kubernetes program reports v0.0.0, and Helm its branch.
     fn linker_flags(self, version: &str) -> String {
         let stamp = match self {
-            Program::Etcd | Program::CargoDeny | Program::OpensandboxServer => String::new(),
+            Program::Etcd
+            | Program::CargoDeny
+            | Program::Prometheus
+            | Program::Promtool
+            | Program::OpensandboxServer => String::new(),
             Program::Helm => format!(" -X helm.sh/helm/v4/internal/version.version=v{version}"),
             Program::KubeApiserver
             | Program::KubeControllerManager
@@ -194,8 +225,11 @@ impl Build {
                     .with_context(|| format!("{constraints} does not pin {}", program.name()))?;
                 (version, String::new(), format!("-{}", key(&[&pinned])))
             }
+            Source::Debian { .. } => ("debian".to_owned(), String::new(), String::new()),
         };
-        let kept = cache()?.join(program.name()).join(format!("{version}{key}"));
+        let kept = cache()?
+            .join(source.folder(program))
+            .join(format!("{version}{key}"));
         Ok(Build {
             program,
             source,
@@ -211,6 +245,7 @@ impl Build {
             Source::Crate { .. } => folder.join("bin").join(self.program.name()),
             // The scripts beside it name the folder they were installed into, which was another.
             Source::Python { .. } => folder.join("bin/python3"),
+            Source::Debian { .. } => folder.join("usr/bin").join(self.program.name()),
         }
     }
 
@@ -225,6 +260,7 @@ impl Build {
             Source::Go { folder, package, .. } => self.go_build(folder, package, building.path())?,
             Source::Crate { version } => self.cargo_install(version, building.path())?,
             Source::Python { constraints } => self.pip_install(constraints, building.path())?,
+            Source::Debian { package } => unpack(package, building.path())?,
         }
         if self.kept.exists() && !self.binary_in(&self.kept).is_file() {
             // The Python that an environment was made with has gone.
@@ -298,6 +334,32 @@ impl Build {
     fn title(&self) -> String {
         format!("building {} {}", self.program.name(), self.version)
     }
+}
+
+/// Puts what is in a Debian package into a folder.
+fn unpack(package: &str, folder: &Path) -> Result<()> {
+    let apt =
+        |arguments: &[&str]| command::output(Command::new("apt-get").current_dir(folder).args(arguments));
+    let download = || apt(&["-qq", "download", package]);
+    if download().is_err() {
+        // A fresh machine has not heard of any package yet.
+        apt(&["-qq", "update"])
+            .and_then(|_| download())
+            .with_context(|| {
+                format!("{package} comes from Debian or Ubuntu, of which this machine has no packages")
+            })?;
+    }
+    let archive = std::fs::read_dir(folder)?
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .find(|path| path.extension().is_some_and(|extension| extension == "deb"))
+        .with_context(|| format!("apt-get has downloaded no {package}"))?;
+    command::output(
+        Command::new("dpkg-deb")
+            .arg("--extract")
+            .arg(&archive)
+            .arg(folder),
+    )?;
+    std::fs::remove_file(&archive).with_context(|| format!("cannot remove {}", archive.display()))
 }
 
 /// Runs a build that prints a line per step; shows its end when it fails.
