@@ -1,5 +1,7 @@
 //! The project's own commands, run as `cargo xtask COMMAND`: one file per command.
 
+#[cfg(test)]
+mod alert_rules;
 mod api_reference;
 mod archive;
 mod checkout;

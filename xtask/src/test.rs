@@ -47,6 +47,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let xtask = std::env::current_exe().context("cannot tell where xtask lies")?;
     let mut summary = Summary::default();
     let mut passed = BTreeSet::new();
+    summary.step("programs for tests", || programs::ensure(&Program::TESTS));
     summary.tests("unit and conformance", || {
         let (_, needs_a_server) = ON_A_SERVER;
         let others = ["--", "--skip", needs_a_server];
@@ -68,6 +69,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             ("AYATORI_CLUSTER", checkout::cluster_state()),
             ("AYATORI_HELM", programs::path(Program::Helm)?),
             ("AYATORI_KUBECTL", programs::path(Program::Kubectl)?),
+            ("AYATORI_PROMETHEUS", programs::path(Program::Prometheus)?),
             ("AYATORI_XTASK", xtask),
         ];
         let mortals = MORTALS.map(|(package, variable)| (variable, mortal(package)));
