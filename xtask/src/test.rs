@@ -12,7 +12,13 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 /// What is tested without a cluster.
-const PACKAGES: [&str; 4] = ["ayatori-core", "ayatori-controller", SANDBOXES, "xtask"];
+const PACKAGES: [&str; 5] = [
+    "ayatori-core",
+    "ayatori-controller",
+    SANDBOXES,
+    "ayatori-world",
+    "xtask",
+];
 
 /// Of this, the tests with the name below need a cluster. They have a target of their own.
 const SANDBOXES: &str = "ayatori-opensandbox-adapter";

@@ -28,7 +28,7 @@ impl Events<'_> {
                     world.executions[free] = Execution {
                         life: Life::Held,
                         uid: card.uid,
-                        batch: u8::try_from(free).unwrap(),
+                        batch: world.fresh_batch(),
                         listed: true,
                         server: world.server,
                         ..Execution::default()

@@ -1,8 +1,10 @@
 //! Everything there is, in one small value; and what a scenario allows to happen.
 
+use std::ops::{Deref, DerefMut};
+
 use crate::backend::{Execution, Kind, Life, Message};
 use crate::mind::{Did, Known};
-use crate::objects::{FAR, Version, Wishes};
+use crate::objects::{FAR, Library, Version, Wishes};
 use crate::promises::Broken;
 
 /// How many executions there can be at most.
@@ -171,16 +173,25 @@ pub(crate) enum End {
     ByOutsider,
 }
 
+/// The executions of a world.
+pub(crate) type Executions = [Execution; SLOTS];
+
 /// Everything there is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct World {
+    pub(crate) processes: [Process; 2],
+    pub(crate) executions: Executions,
+    surroundings: Surroundings,
+}
+
+/// Everything but processes and executions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Surroundings {
     pub(crate) now: u8,
     /// The Job as it is stored.
     pub(crate) job: Version,
     /// How many Jobs of the name there have been.
     pub(crate) uids: u8,
-    pub(crate) processes: [Process; 2],
-    pub(crate) executions: [Execution; SLOTS],
     pub(crate) network: [Message; 2],
     /// The incarnation of the class that there is; zero: none.
     pub(crate) class: u8,
@@ -195,7 +206,34 @@ pub(crate) struct World {
     pub(crate) broken: Option<Broken>,
 }
 
+/// Who is in a world need not know which part of it holds what.
+impl Deref for World {
+    type Target = Surroundings;
+
+    fn deref(&self) -> &Surroundings {
+        &self.surroundings
+    }
+}
+
+impl DerefMut for World {
+    fn deref_mut(&mut self) -> &mut Surroundings {
+        &mut self.surroundings
+    }
+}
+
 impl World {
+    pub(crate) fn of(processes: [Process; 2], executions: Executions, surroundings: Surroundings) -> Self {
+        Self {
+            processes,
+            executions,
+            surroundings,
+        }
+    }
+
+    pub(crate) fn surroundings(&self) -> Surroundings {
+        self.surroundings
+    }
+
     pub(crate) fn truth(&mut self, uid: u8) -> &mut Truth {
         &mut self.truth[usize::from(uid) - 1]
     }
@@ -212,7 +250,7 @@ impl World {
                 execution.asked_by = 0;
             }
         }
-        for message in &mut self.network {
+        for message in &mut self.surroundings.network {
             if let Some(caller) = message.by().filter(|caller| **caller == by) {
                 *caller = 0;
             }
@@ -224,7 +262,7 @@ impl World {
         if self.network[0] == self.network[1] {
             self.network[1] = Message::None;
         }
-        for message in &mut self.network {
+        for message in &mut self.surroundings.network {
             if let Message::Start { execution, by: 0 } = message
                 && self.executions[usize::from(*execution)].life != Life::Held
             {
@@ -233,21 +271,85 @@ impl World {
         }
     }
 
-    /// Two worlds that differ only in which process is called first are one, if their clocks agree. Says
-    /// whether the two have changed places.
-    pub(crate) fn canonical(mut self, scene: &Scene) -> (Self, bool) {
+    /// Worlds are one that differ only in what things are called: which process is the first, if their clocks agree;
+    /// which of the executions is which that nobody has a name for; and whether one that is gone was ever there.
+    pub(crate) fn canonical(mut self, scene: &Scene, library: &Library) -> (Self, Moved) {
         self.forgets_requests_without_effect();
         self.network.sort_unstable();
-        if scene.ahead > 0 || self.processes[0] <= self.processes[1] {
-            return (self, false);
+        let swapped = scene.ahead == 0 && self.processes[0] > self.processes[1];
+        if swapped {
+            self.processes.swap(0, 1);
+            let other = |by: &mut u8| *by = if *by == 0 { 0 } else { 3 - *by };
+            self.executions.iter_mut().for_each(|e| other(&mut e.asked_by));
+            self.network.iter_mut().filter_map(Message::by).for_each(other);
+            self.network.sort_unstable();
         }
-        self.processes.swap(0, 1);
-        let other = |by: &mut u8| *by = if *by == 0 { 0 } else { 3 - *by };
-        self.executions.iter_mut().for_each(|e| other(&mut e.asked_by));
-        self.network.iter_mut().filter_map(Message::by).for_each(other);
-        self.network.sort_unstable();
-        (self, true)
+        let slots = self.sorts_executions(library);
+        (self, Moved { swapped, slots })
     }
+
+    /// Says which execution was where before.
+    fn sorts_executions(&mut self, library: &Library) -> [usize; SLOTS] {
+        let mut slots = std::array::from_fn(|slot| slot);
+        let named = self.named_executions(library);
+        for (execution, named) in self.executions.iter_mut().zip(named) {
+            if execution.life == Life::Gone && !named {
+                *execution = Execution::default();
+            }
+        }
+        for left in 0..SLOTS {
+            for right in left + 1..SLOTS {
+                if !named[left] && !named[right] && self.executions[left] > self.executions[right] {
+                    self.executions.swap(left, right);
+                    slots.swap(left, right);
+                }
+            }
+        }
+        slots
+    }
+
+    /// Which executions somebody knows by name: a Job or a copy of it, a process, or a request.
+    fn named_executions(&self, library: &Library) -> [bool; SLOTS] {
+        let mut named = [false; SLOTS];
+        let mut name = |number: Option<u8>| {
+            if let Some(number) = number {
+                named[usize::from(number)] = true;
+            }
+        };
+        name(library.card(self.job).execution);
+        for process in &self.processes {
+            name(library.card(process.copy).execution);
+            name(process.known.names());
+            name(process.known.created());
+        }
+        for message in self.network {
+            if let Message::Start { execution, .. } = message {
+                name(Some(execution));
+            }
+        }
+        named
+    }
+
+    /// A number for another batch Job.
+    pub(crate) fn fresh_batch(&self) -> u8 {
+        let taken = |batch: &u8| {
+            self.executions
+                .iter()
+                .any(|e| e.life != Life::Unborn && e.batch == *batch)
+        };
+        (0..)
+            .find(|batch| !taken(batch))
+            .expect("there are few executions")
+    }
+}
+
+/// What is called otherwise in a world than it was.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moved {
+    /// Whether the processes have changed places.
+    pub(crate) swapped: bool,
+    /// Where each execution was before.
+    pub(crate) slots: [usize; SLOTS],
 }
 
 impl Scene {

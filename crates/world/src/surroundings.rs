@@ -5,7 +5,7 @@ use crate::backend::{
 };
 use crate::events::{Event, Events, free};
 use crate::mind::{Did, Reply};
-use crate::objects::{TICK, job};
+use crate::objects::{Edit, TICK, job};
 use crate::state::{End, Mutation, SLOTS, World};
 
 impl Events<'_> {
@@ -234,10 +234,7 @@ impl Events<'_> {
         if here.job.exists() && !card.deleting {
             if !card.finished && !card.cancelled && here.left.cancel > 0 {
                 let mut world = here;
-                world.job = self
-                    .mind
-                    .library
-                    .edit(here.job, |job| job.spec.cancel_requested = Some(true));
+                world.job = self.mind.library.edit(here.job, Edit::Cancel);
                 self.perhaps(Event::Cancels, |b| &mut b.cancel, world);
             }
             if here.left.delete > 0 {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use ayatori_core::job::{Outcome, StopReason};
 
-use crate::backend::Life;
+use crate::backend::{Execution, Life};
 use crate::objects::{Card, Library, Version};
 use crate::state::{End, Truth, World};
 
@@ -92,12 +92,12 @@ impl World {
     /// What can be seen wrong with a world as it is.
     pub(crate) fn check(&mut self, library: &Library) {
         let card = library.card(self.job);
-        for execution in self.executions.iter().filter(|e| e.runs()) {
-            if self.truth[usize::from(execution.uid) - 1].gone {
-                self.broken.get_or_insert(Broken::GoneWhileRunning);
+        for execution in self.executions.into_iter().filter(Execution::runs) {
+            if self.truth(execution.uid).gone {
+                self.breaks(Broken::GoneWhileRunning);
             }
             if execution.uid == card.uid && card.finished {
-                self.broken.get_or_insert(Broken::FinishedWhileRunning);
+                self.breaks(Broken::FinishedWhileRunning);
             }
         }
     }

@@ -3,7 +3,7 @@
 use crate::backend::{Execution, Life, Message};
 use crate::mind::{Deed, Known, Mind, Move, Query, Situation};
 use crate::objects::{FAR, TICK, Version, job};
-use crate::state::{Budget, Mutation, Process, SLOTS, Scene, Waits, World};
+use crate::state::{Budget, Moved, Mutation, Process, SLOTS, Scene, Surroundings, Waits, World};
 
 /// Something that happens. `who` is a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +57,8 @@ pub(crate) struct Next {
     pub(crate) world: World,
     /// Whether it comes by itself in the end; faults and users' wishes need not.
     pub(crate) fair: bool,
-    /// Whether the processes have changed places in the new world.
-    pub(crate) swapped: bool,
+    /// What is called otherwise in the new world.
+    pub(crate) moved: Moved,
 }
 
 /// Every way on from a world.
@@ -113,13 +113,13 @@ impl Events<'_> {
                 self.settles(&mut world, who);
             }
         }
-        let (world, swapped) = world.canonical(self.scene);
+        let (world, moved) = world.canonical(self.scene, &self.mind.library);
         if world != self.here {
             self.next.push(Next {
                 event,
                 world,
                 fair,
-                swapped,
+                moved,
             });
         }
     }
@@ -202,12 +202,10 @@ pub(crate) fn beginning(scene: &Scene, mind: &mut Mind) -> World {
         known: Known::default(),
         waits: Waits::Nothing,
     };
-    World {
+    let surroundings = Surroundings {
         now: 0,
         job: mind.library.store(job(1, scene.wishes, 0)),
         uids: 1,
-        processes: [process; 2],
-        executions: [Execution::default(); SLOTS],
         network: [Message::None; 2],
         class: scene.class,
         server: 1,
@@ -216,7 +214,8 @@ pub(crate) fn beginning(scene: &Scene, mind: &mut Mind) -> World {
         truth: Default::default(),
         left: scene.faults,
         broken: None,
-    }
+    };
+    World::of([process; 2], [Execution::default(); SLOTS], surroundings)
 }
 
 /// Whether a Job has come to its end, or says for good reason why it cannot.

@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use foldhash::fast::FixedState;
-use indexmap::IndexSet;
-
+use crate::atlas::Atlas;
 use crate::events::{after, beginning, has_come_to_its_end, waits_beyond_the_last_tick};
 use crate::mind::Mind;
 use crate::promises::{Broken, Promise};
@@ -43,30 +41,23 @@ pub(crate) struct Bound {
 pub(crate) fn search(scene: &Scene, bound: Bound) -> Findings {
     let began = Instant::now();
     let mut mind = Mind::new(scene);
-    let mut worlds = IndexSet::with_hasher(FixedState::default());
+    let mut atlas = Atlas::new();
     let mut parents = vec![0_u32];
-    // From a world to one before it, by events that come by themselves.
-    let mut back: Vec<(u32, u32)> = Vec::new();
-    let mut at_an_end = Vec::new();
+    let mut roads = Roads::default();
     let mut broken = BTreeMap::new();
     let mut transitions = 0;
     let mut cramped = 0;
-    worlds.insert(beginning(scene, &mut mind));
-    let mut current = 0;
+    atlas.number(&beginning(scene, &mut mind));
+    let mut here = 0_u32;
     let mut found = false;
-    while current < worlds.len() && worlds.len() <= bound.states && !found {
-        let world: World = *worlds.get_index(current).expect("a number below the length");
-        let here = u32::try_from(current).unwrap();
+    while index(here) < atlas.len() && atlas.len() <= bound.states && !found {
+        let world = atlas.world(here);
         let (next, mut is_cramped) = after(&world, scene, &mut mind);
         is_cramped |= waits_beyond_the_last_tick(&world, scene, &mind);
         cramped += usize::from(is_cramped);
-        if is_cramped || world.broken.is_some() || has_come_to_its_end(&world, &mind) {
-            at_an_end.push(here);
-        }
         transitions += next.len();
         for way in next {
-            let (number, is_new) = worlds.insert_full(way.world);
-            let there = u32::try_from(number).unwrap();
+            let (there, is_new) = atlas.number(&way.world);
             if is_new {
                 parents.push(here);
                 if let Some(cause) = way.world.broken {
@@ -75,34 +66,31 @@ pub(crate) fn search(scene: &Scene, bound: Bound) -> Findings {
                 }
             }
             if way.fair {
-                back.push((there, here));
+                roads.lead_to(there);
             }
         }
-        current += 1;
+        roads.end_of(is_cramped || world.broken.is_some() || has_come_to_its_end(&world, &mind));
+        here += 1;
     }
-    let unfinished = current < worlds.len();
+    let unfinished = index(here) < atlas.len();
     let stuck = if unfinished {
         Vec::new()
     } else {
-        never_ending(worlds.len(), at_an_end, back)
+        roads.never_ending()
     };
     let tell = |mind: &mut Mind, end: u32| {
         let mut path = vec![end];
         let mut number = end;
         while number != 0 {
-            number = parents[usize::try_from(number).unwrap()];
+            number = parents[index(number)];
             path.push(number);
         }
-        let path: Vec<World> = path
-            .into_iter()
-            .rev()
-            .map(|number| worlds[usize::try_from(number).unwrap()])
-            .collect();
+        let path: Vec<World> = path.into_iter().rev().map(|number| atlas.world(number)).collect();
         story::tell(&path, scene, mind)
     };
     Findings {
         name: scene.name,
-        states: worlds.len(),
+        states: atlas.len(),
         transitions,
         decisions: mind.decisions(),
         cramped,
@@ -116,29 +104,57 @@ pub(crate) fn search(scene: &Scene, bound: Bound) -> Findings {
     }
 }
 
-/// The states from which no row of fair events leads to an end. If every state has such a row, then every Job
-/// ends in every run in which whatever is possible again and again happens at some time.
-fn never_ending(states: usize, ends: Vec<u32>, mut back: Vec<(u32, u32)>) -> Vec<u32> {
-    back.sort_unstable();
-    let mut good = vec![false; states];
-    let mut open = ends;
-    for end in &open {
-        good[usize::try_from(*end).unwrap()] = true;
+fn index(number: u32) -> usize {
+    usize::try_from(number).unwrap()
+}
+
+/// From every state, in their order, where the events lead that come by themselves.
+#[derive(Default)]
+struct Roads {
+    there: Vec<u32>,
+    /// Where the roads of each state end in the list of all.
+    ends: Vec<u32>,
+    /// Whether the Job is at its end in a state, or known to come to it.
+    good: Vec<bool>,
+}
+
+impl Roads {
+    fn lead_to(&mut self, there: u32) {
+        self.there.push(there);
     }
-    while let Some(there) = open.pop() {
-        let first = back.partition_point(|(to, _)| *to < there);
-        for (_, here) in back[first..].iter().take_while(|(to, _)| *to == there) {
-            let known = &mut good[usize::try_from(*here).unwrap()];
-            if !*known {
-                *known = true;
-                open.push(*here);
+
+    /// These were all roads of the next state, which is an end or not.
+    fn end_of(&mut self, is_an_end: bool) {
+        self.ends
+            .push(u32::try_from(self.there.len()).expect("fewer than four thousand million"));
+        self.good.push(is_an_end);
+    }
+
+    /// The states from which no row of fair events leads to an end. If every state has such a row, then every Job
+    /// ends in every run in which whatever is possible again and again happens at some time.
+    ///
+    /// Roads lead mostly to states that were found later, so a sweep from the last to the first settles nearly all.
+    fn never_ending(mut self) -> Vec<u32> {
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for here in (0..self.good.len()).rev() {
+                if self.good[here] {
+                    continue;
+                }
+                let first = if here == 0 { 0 } else { index(self.ends[here - 1]) };
+                let leads_on = |there: &u32| self.good[index(*there)];
+                if self.there[first..index(self.ends[here])].iter().any(leads_on) {
+                    self.good[here] = true;
+                    changed = true;
+                }
             }
         }
+        (0..)
+            .zip(self.good)
+            .filter_map(|(number, good)| (!good).then_some(number))
+            .collect()
     }
-    (0..)
-        .zip(good)
-        .filter_map(|(number, good)| (!good).then_some(number))
-        .collect()
 }
 
 impl fmt::Display for Findings {

@@ -72,6 +72,31 @@ impl Known {
     }
 }
 
+impl Known {
+    /// The execution that a list has named.
+    pub(crate) fn names(&self) -> Option<u8> {
+        match self.prospect?.1 {
+            Listed::Found(place) | Listed::Pending(place) => Some(place.number),
+            Listed::Nothing | Listed::Spoilt | Listed::Unknown => None,
+        }
+    }
+
+    /// The execution that an answer has named.
+    pub(crate) fn created(&self) -> Option<u8> {
+        match self.done? {
+            Did::Created(number) => Some(number),
+            Did::Prepared(_)
+            | Did::Refused
+            | Did::Unanswered
+            | Did::Started(_)
+            | Did::Stopped(_)
+            | Did::Discarded(_)
+            | Did::Released(_)
+            | Did::Removed(_) => None,
+        }
+    }
+}
+
 /// A live read of class and parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum LiveSight {

@@ -3,7 +3,7 @@
 use crate::backend::{Ending, Life, Sight};
 use crate::events::{Event, Events, Fate, situation};
 use crate::mind::{Left, Listed, LiveSight, Move, Place, Query, Situation};
-use crate::objects::{Card, Version};
+use crate::objects::{Card, Edit, Version};
 use crate::promises::Broken;
 use crate::state::{Mutation, SLOTS, Waits, World};
 
@@ -48,10 +48,8 @@ impl Events<'_> {
         }
         let card = self.mind.library.card(process.copy);
         let decided = if self.has(Mutation::DropsFinalizerAtOnce) && card.deleting && card.protected {
-            let mut job = self.mind.library.job(process.copy).clone();
-            job.metadata.finalizers = None;
             Move::Write {
-                to: self.mind.library.store(job),
+                to: self.mind.library.edit(process.copy, Edit::Unprotect),
                 against: None,
             }
         } else {
@@ -118,7 +116,7 @@ impl Events<'_> {
                     world,
                 );
             }
-            to = self.mind.library.overwrite(world.job, to);
+            to = self.mind.library.edit(world.job, Edit::Overwrite(to));
         } else if illegal {
             world.breaks(Broken::WriteRefused);
         }
@@ -128,13 +126,14 @@ impl Events<'_> {
         }
         let mut lost = world;
         lost.processes[who].rests();
+        let attempt = world.attempts;
         let process = &mut world.processes[who];
         if goes {
             process.rests();
         } else {
             process.copy = to;
             if attempts_anew {
-                process.known.mine = world.attempts;
+                process.known.mine = attempt;
             }
         }
         let fate = |fate| Event::Writes { who, to, fate };
@@ -153,7 +152,7 @@ impl Events<'_> {
     }
 
     pub(crate) fn delete(&mut self, world: &mut World) {
-        let to = self.mind.library.delete(world.job);
+        let to = self.mind.library.edit(world.job, Edit::Delete);
         world.stores(to, &self.mind.library);
     }
 

@@ -10,12 +10,14 @@
 //! - [`events`]: what can happen next: to a [`process`] in its pass, by its [`effects`], and in its
 //!   [`surroundings`].
 //! - [`promises`]: what must never be the case.
+//! - [`atlas`]: every state that was reached, each in 16 bytes.
 //! - [`search`]: every state, the shortest way to a broken promise, and whether every Job comes to its end.
 //! - [`walk`]: random histories, beyond what can be searched.
 //! - [`story`]: events in words.
 //! - [`scenarios`]: what is searched, and the deliberate faults that must be found.
 #![cfg(test)]
 
+mod atlas;
 mod backend;
 mod effects;
 mod events;

@@ -6,13 +6,15 @@ use crate::backend::{Message, Sight};
 use crate::events::{Event, Fate, Next, after};
 use crate::mind::{Left, Listed, LiveSight, Mind, Query};
 use crate::objects::Version;
-use crate::state::{Scene, World};
+use crate::state::{Moved, SLOTS, Scene, World};
 
 /// The way through these worlds, one line an event.
 pub(crate) fn tell(path: &[World], scene: &Scene, mind: &mut Mind) -> String {
     let mut story = String::new();
-    // Worlds keep the processes in an order of their own; in a story each keeps its name.
-    let mut names = ["A", "B"];
+    let mut names = Names {
+        processes: ["A", "B"],
+        executions: std::array::from_fn(|slot| slot),
+    };
     for (number, step) in path.windows(2).enumerate() {
         let (here, there) = (&step[0], &step[1]);
         let (ways, _) = after(here, scene, mind);
@@ -22,29 +24,48 @@ pub(crate) fn tell(path: &[World], scene: &Scene, mind: &mut Mind) -> String {
             .expect("the way was taken");
         let line = line(way, here, names, mind);
         let _ = writeln!(story, "{:>4}. {line}", number + 1);
-        if way.swapped {
-            names.reverse();
-        }
+        names.follow(way.moved);
     }
     let end = path.last().expect("a world");
     if let Some(broken) = end.broken {
         let _ = writeln!(story, "      {broken}");
     }
-    let _ = writeln!(story, "      the Job: {}", about(end.job, mind));
+    let _ = writeln!(story, "      the Job: {}", about(end.job, names, mind));
     story
 }
 
-fn line(way: &Next, here: &World, names: [&str; 2], mind: &Mind) -> String {
+/// Worlds keep processes and executions in an order of their own; in a story each keeps its name.
+#[derive(Clone, Copy)]
+struct Names {
+    processes: [&'static str; 2],
+    executions: [usize; SLOTS],
+}
+
+impl Names {
+    fn follow(&mut self, moved: Moved) {
+        if moved.swapped {
+            self.processes.reverse();
+        }
+        self.executions = moved.slots.map(|before| self.executions[before]);
+    }
+
+    fn execution(&self, number: u8) -> usize {
+        self.executions[usize::from(number)]
+    }
+}
+
+fn line(way: &Next, here: &World, names: Names, mind: &Mind) -> String {
     let there = &way.world;
-    let name = |who: usize| names[who];
+    let name = |who: usize| names.processes[who];
+    let execution = |number: usize| names.executions[number];
     match way.event {
         Event::Tick => format!("the clock goes to {}", there.now),
-        Event::Sees { who } => format!("{} sees the Job: {}", name(who), about(here.job, mind)),
+        Event::Sees { who } => format!("{} sees the Job: {}", name(who), about(here.job, names, mind)),
         Event::SeesClass { who } => format!("{} sees incarnation {} of the class", name(who), here.class),
         Event::Rests { who } => format!("{} has nothing to do", name(who)),
-        Event::Asks { who, query } => format!("{} {}", name(who), answer(query, who, way)),
+        Event::Asks { who, query } => format!("{} {}", name(who), answer(query, who, way, names)),
         Event::Writes { who, to, fate } => {
-            let what = difference(here.processes[who].copy, to, mind);
+            let what = difference(here.processes[who].copy, to, names, mind);
             let fate = match fate {
                 Fate::Stored => "stores",
                 Fate::Conflict => "is refused, its copy being old, to store",
@@ -65,21 +86,35 @@ fn line(way: &Next, here: &World, names: [&str; 2], mind: &Mind) -> String {
         Event::Arrives { message } => match message {
             Message::None => String::new(),
             Message::Create { uid, .. } => format!("the create request for job{uid} arrives"),
-            Message::Start { execution, .. } => format!("the request to start execution {execution} arrives"),
+            Message::Start { execution, .. } => {
+                format!(
+                    "the request to start execution {} arrives",
+                    names.execution(execution)
+                )
+            }
         },
-        Event::Listed { number } => format!("execution {number} shows in lists"),
-        Event::ComesUp { number } => format!("THE COMMAND STARTS in execution {number}"),
+        Event::Listed { number } => format!("execution {} shows in lists", execution(number)),
+        Event::ComesUp { number } => format!("THE COMMAND STARTS in execution {}", execution(number)),
         Event::ComesUpTooLate { number } => {
-            format!("execution {number} comes up after its fence and refuses to start")
+            format!(
+                "execution {} comes up after its fence and refuses to start",
+                execution(number)
+            )
         }
-        Event::NeverComesUp { number } => format!("execution {number} will never come up"),
-        Event::Ends { number } => format!("the command in execution {number} ends"),
+        Event::NeverComesUp { number } => format!("execution {} will never come up", execution(number)),
+        Event::Ends { number } => format!("the command in execution {} ends", execution(number)),
         Event::PodIsDeleted { number } => {
-            format!("the Job controller deletes pod {number}, its deadline being over")
+            format!(
+                "the Job controller deletes pod {}, its deadline being over",
+                execution(number)
+            )
         }
-        Event::AnotherPod { number } => format!("the Job controller makes another pod beside {number}"),
-        Event::OutsiderStops { number } => format!("an outsider stops execution {number}"),
-        Event::OutsiderDeletes { number } => format!("an outsider deletes execution {number}"),
+        Event::AnotherPod { number } => format!(
+            "the Job controller makes another pod beside {}",
+            execution(number)
+        ),
+        Event::OutsiderStops { number } => format!("an outsider stops execution {}", execution(number)),
+        Event::OutsiderDeletes { number } => format!("an outsider deletes execution {}", execution(number)),
         Event::Hides => "the backend cannot be seen".to_owned(),
         Event::Shows => "the backend can be seen again".to_owned(),
         Event::Cancels => "the user cancels the Job".to_owned(),
@@ -91,7 +126,7 @@ fn line(way: &Next, here: &World, names: [&str; 2], mind: &Mind) -> String {
 }
 
 /// A Job in one line.
-fn about(version: Version, mind: &Mind) -> String {
+fn about(version: Version, names: Names, mind: &Mind) -> String {
     if !version.exists() {
         return "there is none".to_owned();
     }
@@ -109,7 +144,7 @@ fn about(version: Version, mind: &Mind) -> String {
     if let Some((number, fence)) = card.attempt {
         say(true, format!("attempt {number} until second {fence}"));
     }
-    if let Some(number) = card.execution {
+    if let Some(number) = card.execution.map(|number| names.execution(number)) {
         say(true, format!("execution {number} recorded"));
     }
     if let Some(reason) = card.stop {
@@ -133,8 +168,8 @@ fn about(version: Version, mind: &Mind) -> String {
 }
 
 /// What a write changes.
-fn difference(from: Version, to: Version, mind: &Mind) -> String {
-    let (before, after) = (about(from, mind), about(to, mind));
+fn difference(from: Version, to: Version, names: Names, mind: &Mind) -> String {
+    let (before, after) = (about(from, names, mind), about(to, names, mind));
     let known: Vec<_> = before.split(", ").collect();
     let news: Vec<_> = after.split(", ").filter(|word| !known.contains(word)).collect();
     let lost: Vec<_> = known
@@ -160,8 +195,8 @@ fn difference(from: Version, to: Version, mind: &Mind) -> String {
 }
 
 /// The answer that a process was given.
-fn answer(query: Query, who: usize, way: &Next) -> String {
-    let known = way.world.processes[if way.swapped { 1 - who } else { who }].known;
+fn answer(query: Query, who: usize, way: &Next, names: Names) -> String {
+    let known = way.world.processes[if way.moved.swapped { 1 - who } else { who }].known;
     match query {
         Query::Admission => "is told that it may be admitted".to_owned(),
         Query::Live => match known.live {
@@ -172,7 +207,7 @@ fn answer(query: Query, who: usize, way: &Next) -> String {
             None => "reads the class".to_owned(),
         },
         Query::Prospect => match known.prospect {
-            Some((asked, listed)) => format!("lists, at {asked} by its clock: {}", listing(listed)),
+            Some((asked, listed)) => format!("lists, at {asked} by its clock: {}", listing(listed, names)),
             None => "lists, and does nothing about it".to_owned(),
         },
         Query::State => known
@@ -188,11 +223,14 @@ fn answer(query: Query, who: usize, way: &Next) -> String {
     }
 }
 
-fn listing(listed: Listed) -> String {
+fn listing(listed: Listed, names: Names) -> String {
     match listed {
         Listed::Nothing => "nothing".to_owned(),
-        Listed::Found(place) => format!("execution {}", place.number),
-        Listed::Pending(place) => format!("execution {}, which has not come up", place.number),
+        Listed::Found(place) => format!("execution {}", names.execution(place.number)),
+        Listed::Pending(place) => format!(
+            "execution {}, which has not come up",
+            names.execution(place.number)
+        ),
         Listed::Spoilt => "what was held was ended by somebody".to_owned(),
         Listed::Unknown => "no answer that counts".to_owned(),
     }

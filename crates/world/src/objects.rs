@@ -9,6 +9,7 @@ use ayatori_core::job::{Execution, Job, JobResult, JobSpec, JobStatus, StopReaso
 use ayatori_core::job_class::{JobClass, JobClassSpec, JobClassStatus, ParametersReference};
 use ayatori_core::names::KUBERNETES_CONTROLLER;
 use ayatori_core::stage::{is_deleting, is_protected};
+use foldhash::fast::FixedState;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
@@ -133,6 +134,21 @@ impl Card {
 pub(crate) struct Library {
     numbers: HashMap<String, Version>,
     jobs: Vec<(Job, Card)>,
+    /// What edits came to, for they are the same each time.
+    edits: HashMap<(Version, Edit), Version, FixedState>,
+}
+
+/// What is done to a Job without a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Edit {
+    /// Its user wishes it cancelled.
+    Cancel,
+    /// Somebody deletes it.
+    Delete,
+    /// All finalizers are taken off.
+    Unprotect,
+    /// What was decided on another version is written over it, whatever it says.
+    Overwrite(Version),
 }
 
 impl Library {
@@ -140,6 +156,7 @@ impl Library {
         Self {
             numbers: HashMap::new(),
             jobs: vec![(Job::new("", JobSpec::default()), Card::default())],
+            edits: HashMap::default(),
         }
     }
 
@@ -166,28 +183,30 @@ impl Library {
         version
     }
 
-    /// A user changes what is stored.
-    pub(crate) fn edit(&mut self, version: Version, change: impl FnOnce(&mut Job)) -> Version {
+    /// What is stored after an edit.
+    pub(crate) fn edit(&mut self, version: Version, edit: Edit) -> Version {
+        if let Some(known) = self.edits.get(&(version, edit)) {
+            return *known;
+        }
         let mut job = self.job(version).clone();
-        change(&mut job);
-        job.metadata.generation = job.metadata.generation.map(|g| g + 1);
-        self.store(job)
-    }
-
-    /// A user deletes what is stored.
-    pub(crate) fn delete(&mut self, version: Version) -> Version {
-        self.edit(version, |job| {
-            job.metadata.deletion_timestamp.get_or_insert_with(long_ago);
-        })
-    }
-
-    /// What a write comes to that does not care what it replaces.
-    pub(crate) fn overwrite(&mut self, stored: Version, written: Version) -> Version {
-        let written = self.job(written).clone();
-        let mut job = self.job(stored).clone();
-        job.status = written.status;
-        job.metadata.finalizers = written.metadata.finalizers;
-        self.store(job)
+        match edit {
+            Edit::Cancel => job.spec.cancel_requested = Some(true),
+            Edit::Delete => {
+                job.metadata.deletion_timestamp.get_or_insert_with(long_ago);
+            }
+            Edit::Unprotect => job.metadata.finalizers = None,
+            Edit::Overwrite(written) => {
+                let written = self.job(written).clone();
+                job.status = written.status;
+                job.metadata.finalizers = written.metadata.finalizers;
+            }
+        }
+        if let Edit::Cancel | Edit::Delete = edit {
+            job.metadata.generation = job.metadata.generation.map(|g| g + 1);
+        }
+        let edited = self.store(job);
+        self.edits.insert((version, edit), edited);
+        edited
     }
 }
 
