@@ -9,6 +9,7 @@ pub mod ground;
 pub mod opensandbox;
 pub mod replica;
 pub mod sandboxes;
+pub mod shell;
 pub mod transcript;
 pub mod witness;
 pub mod world;
