@@ -80,6 +80,8 @@ pub(crate) struct Defaults<'a> {
     pub(crate) entrypoint: &'a [&'a str],
     pub(crate) command: &'a [&'a str],
     pub(crate) environment: &'a [&'a str],
+    /// By the names of <https://specs.opencontainers.org/image-spec/annotations/>.
+    pub(crate) labels: &'a [(&'a str, &'a str)],
 }
 
 /// An image, its lowest layer first.
@@ -136,6 +138,7 @@ impl Image {
             .iter()
             .map(|layer| format!("sha256:{}", layer.digest))
             .collect();
+        let labels: BTreeMap<_, _> = defaults.labels.iter().copied().collect();
         let config = Blob::json(
             "application/vnd.oci.image.config.v1+json",
             &json!({
@@ -146,6 +149,7 @@ impl Image {
                     "Entrypoint": defaults.entrypoint,
                     "Cmd": defaults.command,
                     "Env": defaults.environment,
+                    "Labels": labels,
                     "WorkingDir": "/",
                 },
                 "rootfs": {"type": "layers", "diff_ids": digests},
@@ -232,7 +236,7 @@ impl Image {
 }
 
 /// This machine's processor, by Go's name for it.
-fn architecture() -> &'static str {
+pub(crate) fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",

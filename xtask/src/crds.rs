@@ -19,13 +19,19 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let files = files()?;
     if args.check {
-        check(&files)?
+        check()?
     } else {
-        write(&files)?
+        write(&files()?)?
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The definitions as one file.
+pub(crate) fn in_one_file() -> anyhow::Result<String> {
+    let files = files()?;
+    let definitions = files.iter().filter(|(file, _)| file.starts_with("crds"));
+    Ok(definitions.map(|(_, yaml)| format!("---\n{yaml}")).collect())
 }
 
 /// What every file has to hold.
@@ -59,7 +65,9 @@ fn write(files: &BTreeMap<PathBuf, String>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn check(files: &BTreeMap<PathBuf, String>) -> anyhow::Result<()> {
+/// Fails unless the files are what the types say.
+pub(crate) fn check() -> anyhow::Result<()> {
+    let files = files()?;
     let differing: Vec<String> = files
         .iter()
         .filter(|(file, content)| {

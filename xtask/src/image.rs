@@ -9,6 +9,7 @@ use crate::{
     checkout, cluster, command,
 };
 use anyhow::{Context, Result};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -36,12 +37,21 @@ pub(crate) const ADAPTERS: [Adapter; 2] = [
     },
 ];
 
+/// The registry of images that are never pushed.
+const LOCAL: &str = "localhost";
+
 /// Debian's number for nobody in particular, as distroless images use it.
 const USER: &str = "65532:65532";
 const PASSWD: &str = "nonroot:x:65532:65532:nonroot:/:/sbin/nologin\n";
 const GROUP: &str = "nonroot:x:65532:\n";
 /// How glibc looks names up: without this file it would not ask DNS.
 const NSSWITCH: &str = "hosts: files dns\n";
+
+const LABELS: [(&str, &str); 3] = [
+    ("org.opencontainers.image.source", env!("CARGO_PKG_REPOSITORY")),
+    ("org.opencontainers.image.version", env!("CARGO_PKG_VERSION")),
+    ("org.opencontainers.image.licenses", env!("CARGO_PKG_LICENSE")),
+];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -51,7 +61,10 @@ pub(crate) struct Args {
     /// Features of the adapters to build in, as for cargo.
     #[arg(long)]
     features: Option<String>,
-    /// The images' tag; each also gets one that changes with its content alone.
+    /// Where the images will be pulled from: what their names begin with.
+    #[arg(long, default_value = LOCAL)]
+    registry: String,
+    /// The images' tag; on this machine each also gets one that changes with its content alone.
     #[arg(long, default_value = "dev")]
     tag: String,
     /// Load the images into the running local cluster.
@@ -65,9 +78,37 @@ impl Args {
         Args {
             profile: "image".into(),
             features: None,
+            registry: LOCAL.into(),
             tag: "dev".into(),
             load: true,
         }
+    }
+
+    /// What `release` collects.
+    pub(crate) fn for_release(profile: &str, registry: &str, version: &str) -> Args {
+        Args {
+            profile: profile.into(),
+            features: None,
+            registry: registry.into(),
+            tag: version.into(),
+            load: false,
+        }
+    }
+
+    /// Where an adapter's archive is written.
+    pub(crate) fn archive(&self, adapter: &Adapter) -> PathBuf {
+        let package = adapter.package;
+        checkout::images().join(match self.tag.as_str() {
+            "dev" => format!("{package}.tar"),
+            tag => format!("{package}-{tag}.tar"),
+        })
+    }
+
+    fn names(&self, package: &str, content_tag: &str) -> Vec<String> {
+        let name = |tag| format!("{}/{package}:{tag}", self.registry);
+        // One name alone can be pushed without saying which.
+        let own = (self.registry == LOCAL).then(|| name(content_tag));
+        std::iter::once(name(&self.tag)).chain(own).collect()
     }
 }
 
@@ -80,7 +121,9 @@ pub(crate) struct Built {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     for built in build(args)? {
-        println!("localhost/{}:{}", built.adapter.package, built.content_tag);
+        if let Some(name) = args.names(built.adapter.package, &built.content_tag).last() {
+            println!("{name}");
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -107,7 +150,22 @@ fn compile(args: &Args) -> Result<()> {
     if let Some(features) = &args.features {
         cargo.args(["--features", features]);
     }
+    if args.profile == "release" {
+        cargo.args(["--config", &without_paths()]);
+    }
     command::run(&mut cargo)
+}
+
+/// Keeps the names of this machine's folders, which panics would print, out of what is published: it is then the same
+/// wherever it was built.
+fn without_paths() -> String {
+    let cargo_home = std::env::var_os("CARGO_HOME")
+        .map(PathBuf::from)
+        .or_else(|| std::env::home_dir().map(|home| home.join(".cargo")))
+        .unwrap_or_default();
+    let remap = |from: &Path, to| format!("--remap-path-prefix={}={to}", from.display());
+    let flags = [remap(&cargo_home, "/cargo"), remap(checkout::root(), "/source")];
+    format!("build.rustflags={flags:?}")
 }
 
 /// Where cargo has put an adapter.
@@ -126,28 +184,33 @@ fn base(args: &Args) -> Result<Layer> {
     layer.file("etc/passwd", 0o644, PASSWD);
     layer.file("etc/group", 0o644, GROUP);
     layer.file("etc/nsswitch.conf", 0o644, NSSWITCH);
-    for adapter in &ADAPTERS {
-        for library in libraries(&command::output(Command::new("ldd").arg(binary(adapter, args)))?) {
-            let inside = library
-                .strip_prefix("/")
-                .unwrap_or(&library)
-                .display()
-                .to_string();
-            layer.file(&inside, 0o755, read(&library)?);
-        }
+    for library in shared_libraries(args)? {
+        let inside = library
+            .strip_prefix("/")
+            .unwrap_or(&library)
+            .display()
+            .to_string();
+        layer.file(&inside, 0o755, read(&library)?);
     }
     Ok(layer)
+}
+
+/// The files of this machine that are in the images: the libraries of the adapters, once each.
+pub(crate) fn shared_libraries(args: &Args) -> Result<BTreeSet<PathBuf>> {
+    let mut found = BTreeSet::new();
+    for adapter in &ADAPTERS {
+        let ldd = command::output(Command::new("ldd").arg(binary(adapter, args)))?;
+        found.extend(libraries(&ldd));
+    }
+    Ok(found)
 }
 
 fn archive(adapter: &'static Adapter, base: &Layer, args: &Args) -> Result<Built> {
     let package = adapter.package;
     let image = image(package, base, &binary(adapter, args))?;
     let content_tag = image.content_tag();
-    let archive = checkout::images().join(match args.tag.as_str() {
-        "dev" => format!("{package}.tar"),
-        tag => format!("{package}-{tag}.tar"),
-    });
-    let names = [&args.tag, &content_tag].map(|tag| format!("localhost/{package}:{tag}"));
+    let archive = args.archive(adapter);
+    let names = args.names(package, &content_tag);
     image.write(&archive, &names)?;
     eprintln!(
         "{} ({} MiB): {}",
@@ -170,6 +233,7 @@ fn image(package: &str, base: &Layer, binary: &Path) -> Result<Image> {
         &Defaults {
             user: USER,
             entrypoint: &[&entrypoint],
+            labels: &LABELS,
             ..Defaults::default()
         },
     )

@@ -15,6 +15,7 @@ mod deploy;
 mod image;
 mod programs;
 mod progress;
+mod release;
 mod test;
 mod tool;
 mod wait;

@@ -29,6 +29,7 @@ pub(crate) enum Program {
     Helm,
     CargoDeny,
     CargoCyclonedx,
+    Actionlint,
     Prometheus,
     Promtool,
     /// Its path is that of the Python that has it. No tool for people.
@@ -100,6 +101,7 @@ impl Program {
             Program::Helm => "helm",
             Program::CargoDeny => "cargo-deny",
             Program::CargoCyclonedx => "cargo-cyclonedx",
+            Program::Actionlint => "actionlint",
             Program::Prometheus => "prometheus",
             Program::Promtool => "promtool",
             Program::OpensandboxServer => "opensandbox-server",
@@ -120,6 +122,11 @@ impl Program {
             },
             Program::CargoDeny => Source::Crate { version: "0.20.2" },
             Program::CargoCyclonedx => Source::Crate { version: "0.5.9" },
+            Program::Actionlint => Source::Go {
+                folder: "e2e/cluster/actionlint",
+                module: "github.com/rhysd/actionlint",
+                package: "github.com/rhysd/actionlint/cmd/actionlint".into(),
+            },
             Program::Prometheus | Program::Promtool => Source::Debian {
                 package: "prometheus",
             },
@@ -144,6 +151,8 @@ impl Program {
         let stamp = match self {
             Program::Etcd
             | Program::CargoDeny
+            | Program::CargoCyclonedx
+            | Program::Actionlint
             | Program::Prometheus
             | Program::Promtool
             | Program::OpensandboxServer => String::new(),
