@@ -22,7 +22,7 @@ use kube::{Client, ResourceExt};
 
 use crate::manifest;
 use crate::name;
-use crate::observe::{self, NodeHealth, Record};
+use crate::observe::{self, NodeHealth, Record, no_pod_recorded};
 use crate::requests::{Failure, Requests};
 use crate::view::{BatchJob, Container, Phase, Pod};
 use crate::watch::{self, Caches, ClassWatch, Watches};
@@ -131,16 +131,10 @@ impl KubernetesBackend {
     async fn state(&self, recorded: Recorded<'_>) -> Result<State, Why> {
         self.caches.ready().await?;
         let id = JobId::of(recorded.job());
-        let Some(pod_uid) = recorded.uid() else {
+        let Some(record) = Record::of(recorded) else {
             return Ok(State::Unobservable(no_pod_recorded()));
         };
-        let record = Record {
-            id: recorded.id(),
-            pod: pod_uid,
-            node: recorded.execution().node_name.as_deref(),
-            started: recorded.started(),
-            stop_requested: recorded.stop().map(|stop| stop.requested_time.0),
-        };
+        let pod_uid = record.pod;
         let Some(pod) = self.recorded_pod(&id, pod_uid).await.map_err(Failure::why)? else {
             let node = self.health(record.node).await;
             let settled = self.is_settled(pod_uid, node, self.settling(recorded.job()));
@@ -538,13 +532,6 @@ fn identity(parameters_uid: &str) -> BackendIdentity {
 /// What is left now of a time that began then.
 fn left_of(time: SignedDuration, began: Timestamp) -> SignedDuration {
     time.saturating_sub(Timestamp::now().duration_since(began))
-}
-
-fn no_pod_recorded() -> Why {
-    Why::new(
-        "ForeignExecution",
-        "status.execution names no pod: this adapter did not write it",
-    )
 }
 
 fn single_shot_only() -> Why {

@@ -12,6 +12,7 @@ mod cache;
 #[cfg(test)]
 mod fixture;
 mod manifest;
+pub mod meaning;
 pub mod name;
 mod observe;
 mod requests;

@@ -12,6 +12,7 @@ use ayatori_core::execution::{
     End, ExecutionName, Exit, Gone, Prospect, Running, State, Stopper, Waiting, Why,
 };
 use ayatori_core::job::BackendIdentity;
+use ayatori_core::stage::Recorded;
 use jiff::{SignedDuration, Timestamp};
 
 use crate::view::{BatchJob, Container, Disruption, Phase, Pod, Refusal, START_ERROR, Termination};
@@ -167,6 +168,27 @@ pub(crate) struct Record<'a> {
     pub(crate) started: bool,
     /// When we asked for its end. Nobody had before.
     pub(crate) stop_requested: Option<Timestamp>,
+}
+
+impl<'a> Record<'a> {
+    /// None, if no pod is recorded.
+    pub(crate) fn of(recorded: Recorded<'a>) -> Option<Self> {
+        Some(Self {
+            id: recorded.id(),
+            pod: recorded.uid()?,
+            node: recorded.execution().node_name.as_deref(),
+            started: recorded.started(),
+            stop_requested: recorded.stop().map(|stop| stop.requested_time.0),
+        })
+    }
+}
+
+/// Why a Job with an execution and no pod says nothing to us.
+pub(crate) fn no_pod_recorded() -> Why {
+    Why::new(
+        "ForeignExecution",
+        "status.execution names no pod: this adapter did not write it",
+    )
 }
 
 /// What the cluster knows of a node.

@@ -20,6 +20,7 @@ use crate::prospect;
 use crate::reached::{Reached, uid, why};
 use crate::reasons::scheduling;
 use crate::request;
+use crate::wire::Sandbox;
 use crate::wrapper;
 
 /// When a stop that the server has not carried out is looked at again.
@@ -77,36 +78,42 @@ pub(crate) async fn observe(job: Recorded<'_>, reached: &Reached) -> Result<Stat
         return reached.missing(job).await;
     };
     server.is_not_gone(id);
-    if !metadata::is_of(&sandbox.metadata, job.job()) {
-        return Ok(State::Unobservable(prospect::foreign(id)));
-    }
-    let mut look = Look {
-        sandbox: &sandbox,
-        evidence: None,
-        out_of_memory: false,
-        at: Timestamp::now(),
-        started: job.started(),
-        stop_requested: job.stop().is_some(),
-        deadline: active_deadline(job.job(), job.accepted().at()),
-        renew_at: sandbox
-            .expires_at
-            .and_then(|at| expiry::renewal(job.job(), job.accepted().at(), at)),
-    };
     let needs_evidence = match mapping::phase(&sandbox) {
         Phase::Over(_) | Phase::Expired | Phase::SaidToBeOver => true,
         Phase::Pending | Phase::Up | Phase::Frozen | Phase::Unknown => false,
     };
-    if needs_evidence {
-        let (log, events) = futures::join!(client.log(id), client.events(id));
-        let (Some(log), Some(events)) = (log.map_err(why)?, events.map_err(why)?) else {
-            server.sightings.note_gone(id);
-            return reached.missing(job).await;
-        };
-        let attempt = metadata::attempt(&sandbox.metadata).unwrap_or_default();
-        look.evidence = wrapper::evidence(&log, attempt);
-        look.out_of_memory = mapping::says_out_of_memory(&events);
+    let at = Timestamp::now();
+    if !needs_evidence {
+        return Ok(state(job, &sandbox, "", "", at));
     }
-    Ok(match mapping::state(&look) {
+    let (log, events) = futures::join!(client.log(id), client.events(id));
+    let (Some(log), Some(events)) = (log.map_err(why)?, events.map_err(why)?) else {
+        server.sightings.note_gone(id);
+        return reached.missing(job).await;
+    };
+    Ok(state(job, &sandbox, &log, &events, at))
+}
+
+/// What the recorded sandbox, its log and its events mean that the server showed when it was asked `at` that time.
+pub(crate) fn state(job: Recorded<'_>, sandbox: &Sandbox, log: &str, events: &str, at: Timestamp) -> State {
+    if !metadata::is_of(&sandbox.metadata, job.job()) {
+        return State::Unobservable(prospect::foreign(job.id()));
+    }
+    let accepted = job.accepted().at();
+    let attempt = metadata::attempt(&sandbox.metadata).unwrap_or_default();
+    let look = Look {
+        sandbox,
+        evidence: wrapper::evidence(log, attempt),
+        out_of_memory: mapping::says_out_of_memory(events),
+        at,
+        started: job.started(),
+        stop_requested: job.stop().is_some(),
+        deadline: active_deadline(job.job(), accepted),
+        renew_at: sandbox
+            .expires_at
+            .and_then(|at| expiry::renewal(job.job(), accepted, at)),
+    };
+    match mapping::state(&look) {
         // What was frozen had not ended, whatever the server's clock says of when it did.
         State::Ended(end) if job.stop().is_some_and(|stop| stop.delivered_time.is_some()) => {
             State::Ended(End {
@@ -115,7 +122,7 @@ pub(crate) async fn observe(job: Recorded<'_>, reached: &Reached) -> Result<Stat
             })
         }
         state => state,
-    })
+    }
 }
 
 /// Freezes first: what is frozen shows for ever that it had not ended. Only when that is stored may it go. What a server

@@ -300,6 +300,19 @@ pub(crate) async fn observe(job: Recorded<'_>, reached: &Reached) -> Result<Stat
     Ok(state(&inside, job.started(), renew_at, Timestamp::now()))
 }
 
+/// What became of the recorded command, if these are the files in its sandbox, read in this order: `end`, `start`, and
+/// whether there is a `hold`.
+pub(crate) fn told(
+    job: Recorded<'_>,
+    end: Option<&str>,
+    start: Option<&str>,
+    hold: bool,
+    now: Timestamp,
+) -> Result<State, Why> {
+    let inside = Inside::read(&hold_of(job)?, end, start, hold);
+    Ok(state(&inside, job.started(), None, now))
+}
+
 /// What the files in a sandbox that is there mean.
 fn state(inside: &Inside, started: bool, renew_at: Option<Timestamp>, now: Timestamp) -> State {
     let running = |since: Since, stopping_since| {

@@ -22,6 +22,7 @@ pub mod image_auth;
 mod insides;
 mod keys;
 pub mod mapping;
+pub mod meaning;
 mod metadata;
 mod prospect;
 mod reached;
