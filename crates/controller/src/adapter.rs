@@ -13,6 +13,7 @@ use kube::Client;
 use kube::runtime::applier;
 use kube::runtime::controller::{Action, Config};
 use kube::runtime::reflector::{ObjectRef, Store};
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -28,12 +29,15 @@ use crate::lease::Candidate;
 use crate::reconcile_class::{self, ClassContext};
 use crate::reconcile_job::{self, Deputy, JobContext};
 use crate::status_writer::StatusWriter;
-use crate::telemetry::{self, LogFormat, Metrics};
+use crate::telemetry::census::{Census, Strangers};
+use crate::telemetry::{self, LogFormat, Telemetry};
 
 /// The Lease of whoever speaks for objects that nobody owns; one for all adapters.
 const UNOWNED_LEASE: &str = "unowned";
 /// The task that holds it.
 const SECOND_LEASE: &str = "the second lease";
+/// How many parameters objects are looked at at a time.
+const PARAMETERS_AT_A_TIME: usize = 4;
 /// How long a shutdown waits for what is under way.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -67,12 +71,26 @@ pub struct Options {
     /// How many Jobs of one class are looked at at the same time.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..))]
     pub workers: u16,
+
+    /// Where traces and metrics are sent by OTLP over gRPC, as http://HOST:PORT or https://HOST:PORT. Without it they are
+    /// sent nowhere.
+    #[arg(long, env = "OTEL_EXPORTER_OTLP_ENDPOINT")]
+    pub otlp_endpoint: Option<String>,
 }
 
 impl Options {
     /// Starts logging as these options say.
     pub fn init_logs(&self) -> anyhow::Result<()> {
         telemetry::init_logs(self.log_format, &self.log_level)
+    }
+
+    /// Begins to tell of the adapter called `name`, as these options say. Needs a runtime.
+    pub fn telemetry(&self, name: &'static str) -> anyhow::Result<Telemetry> {
+        let endpoint = self
+            .otlp_endpoint
+            .as_deref()
+            .filter(|endpoint| !endpoint.is_empty());
+        Telemetry::start(name, &self.identity, endpoint)
     }
 
     /// What decisions depend on, as these options say.
@@ -85,20 +103,27 @@ impl Options {
 }
 
 /// Runs an adapter called `name` until it is told to stop, or an error. `make` is given the client to build
-/// the backend with. Logging is the caller's: see [`Options::init_logs`]; and so are the settings, which begin as
+/// the backend with, and whom the backend may tell of its requests. Logging is the caller's: see [`Options::init_logs`]; and so are the settings, which begin as
 /// [`Options::settings`].
 pub async fn run<B>(
     name: &'static str,
     options: Options,
     settings: Settings,
-    make: impl AsyncFnOnce(Client) -> anyhow::Result<B>,
+    make: impl AsyncFnOnce(Client, Telemetry) -> anyhow::Result<B>,
 ) -> anyhow::Result<()>
 where
     B: Backend,
 {
-    let client = crate::client::connect().await?;
-    let backend = make(client.clone()).await?;
-    run_until(name, options, settings, client, backend, asked_to_stop()).await
+    let telemetry = options.telemetry(name)?;
+    let running = async {
+        let client = crate::client::connect(telemetry.metrics()).await?;
+        let backend = make(client.clone(), telemetry.clone()).await?;
+        let stopped = asked_to_stop();
+        run_until(name, options, settings, &telemetry, client, backend, stopped).await
+    };
+    let ended = running.await;
+    telemetry.shutdown().await;
+    ended
 }
 
 /// Runs an adapter called `name` until `stopped`, or an error. Dropping the future is a crash: nothing is
@@ -107,6 +132,7 @@ pub async fn run_until<B: Backend>(
     name: &'static str,
     options: Options,
     settings: Settings,
+    telemetry: &Telemetry,
     client: Client,
     backend: B,
     stopped: impl Future<Output = ()>,
@@ -120,7 +146,7 @@ pub async fn run_until<B: Backend>(
         "starting"
     );
 
-    let metrics = Metrics::default();
+    let metrics = telemetry.metrics().clone();
     let readiness = Readiness::default();
     let mut tasks = JoinSet::new();
     let serving = health::serve(options.listen, metrics.clone(), readiness.clone());
@@ -184,6 +210,14 @@ pub async fn run_until<B: Backend>(
         UNOWNED_LEASE,
         &format!("{name}/{}", options.identity),
     );
+    let census = Census {
+        backend: Arc::downgrade(&backend),
+        caches: Arc::downgrade(&caches),
+        leadership: candidate.leadership(),
+        deputy: second.leadership(),
+        strangers: Strangers::default(),
+    };
+    census.begin(&metrics);
     let deputy = Deputy {
         leadership: second.leadership(),
         writer: writer.under(second.leadership()),
@@ -233,34 +267,27 @@ pub async fn run_until<B: Backend>(
         metrics: metrics.clone(),
         latest: Latest::default(),
         latest_parameters: Latest::default(),
+        desks: Semaphore::new(PARAMETERS_AT_A_TIME),
         backoff: Backoff::default(),
     });
     queues.jobs.open();
     queues.classes.open();
     queues.parameters.open();
     caches.wake_all(&queues);
-    // Jobs have desks, by class. Classes are few, and each is probed within a time limit.
-    let (unlimited, few) = (0, 4);
     let mut controllers = JoinSet::new();
-    controllers.spawn(control(
-        caches.jobs.clone(),
-        job_queue,
-        unlimited,
-        stop.clone(),
-        move |o| reconcile_job::reconcile(o, jobs.clone()).boxed(),
-    ));
+    controllers.spawn(control(caches.jobs.clone(), job_queue, stop.clone(), move |o| {
+        reconcile_job::reconcile(o, jobs.clone()).boxed()
+    }));
     let for_parameters = classes.clone();
     controllers.spawn(control(
         caches.classes.clone(),
         class_queue,
-        unlimited,
         stop.clone(),
         move |o| reconcile_class::reconcile(o, classes.clone()).boxed(),
     ));
     controllers.spawn(control(
         caches.parameters.clone(),
         parameters_queue,
-        few,
         stop.clone(),
         move |o| reconcile_class::reconcile_parameters(o, for_parameters.clone()).boxed(),
     ));
@@ -303,11 +330,11 @@ fn unique_identity() -> String {
     format!("{}-{random:016x}", host.trim())
 }
 
-/// Feeds one controller from its queue until it is told to stop.
+/// Feeds one controller from its queue until it is told to stop. How many objects are looked at at a time is up to
+/// `reconcile`: Jobs and parameters have desks; classes are few, and each is probed within a time limit.
 async fn control<K, F>(
     store: Store<K>,
     queue: UnboundedReceiver<ObjectRef<K>>,
-    workers: u16,
     stop: CancellationToken,
     reconcile: F,
 ) -> &'static str
@@ -329,7 +356,7 @@ where
         Arc::new(()),
         store,
         Box::pin(queue),
-        Config::default().concurrency(workers),
+        Config::default(),
     )
     .for_each(async |_| {})
     .await;

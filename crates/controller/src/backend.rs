@@ -160,6 +160,12 @@ pub trait Backend: Send + Sync + 'static {
         parameters: Option<&Self::Parameters>,
     ) -> impl Future<Output = Answer> + Send;
 
+    /// Shows the UID of the Job that each object in the backend says it is of, as far as it is known without asking:
+    /// what is left there of Jobs that are gone is counted by it.
+    fn executions(&self, show: &mut dyn FnMut(&str)) {
+        let _ = show;
+    }
+
     /// Returns once questions can be answered from what the backend shows. A process leads only after that.
     fn ready(&self) -> impl Future<Output = ()> + Send {
         std::future::ready(())

@@ -7,6 +7,8 @@ use anyhow::Context;
 use kube::client::ClientBuilder;
 use kube::{Client, Config};
 
+use crate::telemetry::{ApiRequests, Metrics};
+
 /// How long to wait for a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long a response may be silent: longer than a watch without news lasts.
@@ -14,10 +16,11 @@ const READ: Duration = Duration::from_secs(310);
 /// How long a request may take to be sent.
 const WRITE: Duration = Duration::from_secs(15);
 
-/// A client for the cluster this process runs in, or that `KUBECONFIG` names.
-pub async fn connect() -> anyhow::Result<Client> {
+/// A client for the cluster this process runs in, or that `KUBECONFIG` names, whose requests are counted.
+pub async fn connect(metrics: &Metrics) -> anyhow::Result<Client> {
     let builder = ClientBuilder::try_from(config().await?)
-        .context("the client for the API server could not be made")?;
+        .context("the client for the API server could not be made")?
+        .with_layer(&ApiRequests(metrics.clone()));
     #[cfg(feature = "fault-injection")]
     let builder = builder.with_layer(&crate::fault::Faults::from_env()?);
     Ok(builder.build())
@@ -58,7 +61,7 @@ mod tests {
         const CHILD: &str = "AYATORI_TEST_CHILD";
         if std::env::var_os(CHILD).is_some() {
             assert!(config().await.unwrap().proxy_url.is_none());
-            connect().await.unwrap();
+            connect(&Metrics::default()).await.unwrap();
             return;
         }
         let kubeconfig = tempfile::NamedTempFile::new().unwrap();

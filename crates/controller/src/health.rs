@@ -48,11 +48,5 @@ async fn ready(State(readiness): State<Readiness>) -> impl IntoResponse {
 }
 
 async fn page(State(metrics): State<Metrics>) -> impl IntoResponse {
-    (
-        [(
-            CONTENT_TYPE,
-            "application/openmetrics-text; version=1.0.0; charset=utf-8",
-        )],
-        metrics.render(),
-    )
+    ([(CONTENT_TYPE, prometheus::TEXT_FORMAT)], metrics.render())
 }

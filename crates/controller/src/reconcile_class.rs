@@ -10,7 +10,6 @@ use ayatori_core::execution::Why;
 use ayatori_core::job::Job;
 use ayatori_core::job_class::JobClass;
 use ayatori_core::names::{CLASS_FINALIZER, PARAMETERS_FINALIZER};
-use ayatori_core::ownership;
 use ayatori_core::report::Tale;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -19,6 +18,7 @@ use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client, Resource, ResourceExt};
+use tokio::sync::Semaphore;
 
 use crate::backend::{Backend, Parameters};
 use crate::backoff::Backoff;
@@ -65,6 +65,8 @@ pub struct ClassContext<B: Backend> {
     pub latest: Latest<JobClass>,
     /// The same for parameters objects.
     pub latest_parameters: Latest<B::Parameters>,
+    /// Who may look at parameters at the same time.
+    pub desks: Semaphore,
     /// Failures per class.
     pub backoff: Backoff<ObjectRef<JobClass>>,
 }
@@ -75,15 +77,8 @@ pub async fn reconcile<B: Backend>(
     context: Arc<ClassContext<B>>,
 ) -> Result<Action, Infallible> {
     let began = Instant::now();
+    let _works = context.metrics.works("jobclass");
     let key = ObjectRef::from_obj(&*cached);
-    let defaults = context
-        .caches
-        .classes
-        .state()
-        .iter()
-        .filter(|c| ownership::is_global_default(c))
-        .count();
-    context.metrics.default_classes(defaults);
     let result = tokio::time::timeout(PASS, pass(cached, &context))
         .await
         .unwrap_or(Err(WriteError::Timeout));
@@ -266,8 +261,15 @@ pub async fn reconcile_parameters<B: Backend>(
     cached: Arc<B::Parameters>,
     context: Arc<ClassContext<B>>,
 ) -> Result<Action, Infallible> {
+    let waits = context.metrics.waits("parameters");
+    let _desk = context.desks.acquire().await;
+    drop(waits);
+    let _works = context.metrics.works("parameters");
+    let began = Instant::now();
     let parameters = context.latest_parameters.freshest(cached);
-    Ok(match parameters_pass(&*parameters, &context).await {
+    let result = parameters_pass(&*parameters, &context).await;
+    context.metrics.reconciled("parameters", began.elapsed());
+    Ok(match result {
         Ok(true) => Action::requeue(BLOCKED),
         Ok(false) => Action::await_change(),
         Err(WriteError::Stale | WriteError::NotLeading) => Action::requeue(STALE),

@@ -30,7 +30,7 @@ use crate::failure::{WriteError, brief};
 use crate::latest::Latest;
 use crate::lease::Leadership;
 use crate::status_writer::StatusWriter;
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, stages};
 
 /// More steps than any pass takes. A pass that needs more is broken, and must not spin.
 const STEPS: usize = 40;
@@ -81,7 +81,10 @@ pub async fn reconcile<B: Backend>(
     cached: Arc<Job>,
     context: Arc<JobContext<B>>,
 ) -> Result<Action, Infallible> {
-    let Some(desk) = context.desks.free(&cached).await else {
+    let waits = context.metrics.waits("job");
+    let desk = context.desks.free(&cached).await;
+    drop(waits);
+    let Some(desk) = desk else {
         return Ok(Action::await_change());
     };
     // While it waited, much may have happened.
@@ -94,6 +97,7 @@ pub async fn reconcile<B: Backend>(
 }
 
 async fn work<B: Backend>(cached: Arc<Job>, context: &JobContext<B>, desk: Desk) -> Action {
+    let _works = context.metrics.works("job");
     let key = ObjectRef::from_obj(&*cached);
     let result = passes(cached, context, desk).await;
     match result {
@@ -180,13 +184,17 @@ impl<B: Backend> JobContext<B> {
         for tale in report::tales(before.status.as_ref(), status) {
             self.storyteller.tell(tale, after.object_ref(&()));
         }
+        let class = status.resolved_job_class.as_ref().map_or("", |c| c.name.as_str());
+        for stage in stages::ended(created(after), before.status.as_ref(), status) {
+            let took = stage.ended.duration_since(stage.began);
+            self.metrics.reached(class, stage.name, took.unsigned_abs());
+        }
         let finished = |s: &JobStatus| conditions::is_true(&s.conditions, FINISHED);
         if let Some(result) = status
             .result
             .as_ref()
             .filter(|_| !before.status.as_ref().is_some_and(finished))
         {
-            let class = status.resolved_job_class.as_ref().map_or("", |c| c.name.as_str());
             self.metrics.finished(class, result);
             tracing::info!(
                 namespace = after.namespace(), name = after.name_any(), uid = after.uid(),
@@ -535,6 +543,11 @@ fn job_class<P: Resource<DynamicType = ()> + Clone + 'static>(
         ownership::Selection::Chosen(class) => caches.classes.get(&ObjectRef::from_obj(class)),
         ownership::Selection::Nothing(_) => None,
     }
+}
+
+fn created(job: &Job) -> Timestamp {
+    let created = job.metadata.creation_timestamp.as_ref();
+    created.map_or(Timestamp::UNIX_EPOCH, |time| time.0)
 }
 
 /// Why an effect was not carried out, if the backend would not or could not.

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use ayatori_controller::backend::Backend;
 use ayatori_controller::references::{References, SecretScope};
+use ayatori_controller::telemetry::Telemetry;
 use ayatori_core::admission::Admissible;
 use ayatori_core::execution::{Answer, ExecutionName, Prospect, Protocol, Remains, State, Submission, Why};
 use ayatori_core::job::{BackendIdentity, Execution, Job};
@@ -104,6 +105,15 @@ impl KubernetesBackend {
             missed: Mutex::default(),
             watches: Mutex::new(Some(watches)),
             class_watch: Mutex::new(Some(class_watch)),
+        }
+    }
+
+    /// The same, whose requests are told of there.
+    #[must_use]
+    pub fn telling(self, telemetry: Telemetry) -> Self {
+        Self {
+            requests: self.requests.telling(telemetry),
+            ..self
         }
     }
 
@@ -672,6 +682,10 @@ impl Backend for KubernetesBackend {
         while let Err(why) = self.caches.ready().await {
             tracing::info!(why = why.message, "not leading yet");
         }
+    }
+
+    fn executions(&self, show: &mut dyn FnMut(&str)) {
+        self.caches.executions(show);
     }
 
     fn changes(&self) -> impl Stream<Item = ObjectRef<Job>> + Send + 'static {

@@ -88,6 +88,10 @@ impl<V: Cached> Cache<V> {
             .collect()
     }
 
+    pub(crate) fn each(&self, show: impl FnMut(&V)) {
+        self.read().by_name.values().map(|value| &**value).for_each(show);
+    }
+
     fn read(&self) -> std::sync::RwLockReadGuard<'_, Content<V>> {
         self.content.read().unwrap_or_else(PoisonError::into_inner)
     }

@@ -18,6 +18,6 @@ fn main() -> anyhow::Result<()> {
     let Arguments { adapter, kubernetes } = Arguments::parse();
     adapter.init_logs()?;
     let settings = adapter.settings();
-    let make = async |client| Ok(KubernetesBackend::new(&client, &kubernetes));
+    let make = async |client, telemetry| Ok(KubernetesBackend::new(&client, &kubernetes).telling(telemetry));
     adapter::block_on(adapter::run("kubernetes-adapter", adapter, settings, make))
 }

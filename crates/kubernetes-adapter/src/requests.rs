@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ayatori_controller::failure::brief;
+use ayatori_controller::telemetry::Telemetry;
 use ayatori_core::conditions::clean;
 use ayatori_core::execution::{Answer, Why};
 use ayatori_core::job::Job;
@@ -72,8 +73,9 @@ impl Failure {
 }
 
 /// What is being asked, for the words of a failure.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(crate) struct Ask<'a> {
+    telemetry: &'a Telemetry,
     pub(crate) verb: &'static str,
     pub(crate) resource: &'static str,
     pub(crate) namespace: &'a str,
@@ -83,11 +85,29 @@ pub(crate) struct Ask<'a> {
 #[derive(Clone)]
 pub(crate) struct Requests {
     client: Client,
+    telemetry: Telemetry,
 }
 
 impl Requests {
     pub(crate) fn new(client: Client) -> Self {
-        Self { client }
+        Self {
+            client,
+            telemetry: Telemetry::default(),
+        }
+    }
+
+    /// The same, told of there.
+    pub(crate) fn telling(self, telemetry: Telemetry) -> Self {
+        Self { telemetry, ..self }
+    }
+
+    fn ask<'a>(&'a self, verb: &'static str, resource: &'static str, namespace: &'a str) -> Ask<'a> {
+        Ask {
+            telemetry: &self.telemetry,
+            verb,
+            resource,
+            namespace,
+        }
     }
 
     // ------------------------------------------------------------------------------------------------ reads
@@ -98,22 +118,14 @@ impl Requests {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Arc<BatchJob>>, Failure> {
-        let ask = Ask {
-            verb: "get",
-            resource: "jobs.batch",
-            namespace,
-        };
+        let ask = self.ask("get", "jobs.batch", namespace);
         let found = ask.send(self.batch_jobs(namespace).get_opt(name)).await?;
         Ok(found.map(|job| Arc::new(BatchJob::of(job))))
     }
 
     /// The pods of a Job by its UID, live.
     pub(crate) async fn pods(&self, namespace: &str, job_uid: &str) -> Result<Vec<Arc<Pod>>, Failure> {
-        let ask = Ask {
-            verb: "list",
-            resource: "pods",
-            namespace,
-        };
+        let ask = self.ask("list", "pods", namespace);
         let selector = ListParams::default().labels(&format!("{JOB_UID_LABEL}={job_uid}"));
         let found = ask.send(self.pods_in(namespace).list(&selector)).await?;
         Ok(found
@@ -125,11 +137,7 @@ impl Requests {
 
     /// The pod of that UID, whatever labels it carries, live.
     pub(crate) async fn pod(&self, namespace: &str, uid: &str) -> Result<Option<Arc<Pod>>, Failure> {
-        let ask = |verb| Ask {
-            verb,
-            resource: "pods",
-            namespace,
-        };
+        let ask = |verb| self.ask(verb, "pods", namespace);
         let pods = self.pods_in(namespace);
         let Some(name) = ask("list").send(pod_name(&pods, uid)).await? else {
             return Ok(None);
@@ -140,11 +148,7 @@ impl Requests {
 
     /// A node, live.
     pub(crate) async fn node(&self, name: &str) -> Result<Option<Node>, Failure> {
-        let ask = Ask {
-            verb: "get",
-            resource: "nodes",
-            namespace: "",
-        };
+        let ask = self.ask("get", "nodes", "");
         let found = ask
             .send(Api::<core::Node>::all(self.client.clone()).get_opt(name))
             .await?;
@@ -153,11 +157,7 @@ impl Requests {
 
     /// A Job of ours, live.
     pub(crate) async fn job(&self, namespace: &str, name: &str) -> Result<Option<Job>, Failure> {
-        let ask = Ask {
-            verb: "get",
-            resource: "jobs",
-            namespace,
-        };
+        let ask = self.ask("get", "jobs", namespace);
         ask.send(Api::<Job>::namespaced(self.client.clone(), namespace).get_opt(name))
             .await
     }
@@ -166,11 +166,7 @@ impl Requests {
 
     /// Creates a batch Job. Strictly: an API server that does not know a field says so.
     pub(crate) async fn create(&self, namespace: &str, job: &batch::Job) -> Result<Arc<BatchJob>, Failure> {
-        let ask = Ask {
-            verb: "create",
-            resource: "jobs.batch",
-            namespace,
-        };
+        let ask = self.ask("create", "jobs.batch", namespace);
         let request = strict_create(namespace, job)
             .map_err(|message| Failure::Rejected(Why::new("BackendRejected", message)))?;
         let created: batch::Job = ask.send(self.client.request(request)).await?;
@@ -214,11 +210,7 @@ impl Requests {
 
     /// Has the Job controller end exactly this batch Job: its deadline has passed from now on.
     pub(crate) async fn expire(&self, batch: &BatchJob) -> Result<(), Failure> {
-        let ask = Ask {
-            verb: "patch",
-            resource: "jobs.batch",
-            namespace: &batch.id.namespace,
-        };
+        let ask = self.ask("patch", "jobs.batch", &batch.id.namespace);
         let patch = json_patch(json!([
             { "op": "test", "path": "/metadata/uid", "value": batch.id.uid },
             { "op": "add", "path": "/spec/activeDeadlineSeconds", "value": 1 },
@@ -231,11 +223,7 @@ impl Requests {
 
     /// Deletes exactly this batch Job, in the foreground: it stays until its pods are gone.
     pub(crate) async fn delete_batch_job(&self, batch: &BatchJob) -> Result<(), Failure> {
-        let ask = Ask {
-            verb: "delete",
-            resource: "jobs.batch",
-            namespace: &batch.id.namespace,
-        };
+        let ask = self.ask("delete", "jobs.batch", &batch.id.namespace);
         let parameters = DeleteParams::foreground().preconditions(exactly(&batch.id));
         gone_is_done(
             ask.send(
@@ -248,11 +236,7 @@ impl Requests {
 
     /// Deletes exactly this pod, with its own grace period.
     pub(crate) async fn delete_pod(&self, pod: &Pod) -> Result<(), Failure> {
-        let ask = Ask {
-            verb: "delete",
-            resource: "pods",
-            namespace: &pod.id.namespace,
-        };
+        let ask = self.ask("delete", "pods", &pod.id.namespace);
         let parameters = DeleteParams::background().preconditions(exactly(&pod.id));
         gone_is_done(
             ask.send(self.pods_in(&pod.id.namespace).delete(&pod.id.name, &parameters))
@@ -261,11 +245,7 @@ impl Requests {
     }
 
     async fn patch_pod(&self, pod: &Pod, patch: serde_json::Value) -> Result<(), Failure> {
-        let ask = Ask {
-            verb: "patch",
-            resource: "pods",
-            namespace: &pod.id.namespace,
-        };
+        let ask = self.ask("patch", "pods", &pod.id.namespace);
         let patch = json_patch(patch)?;
         ask.send(
             self.pods_in(&pod.id.namespace)
@@ -359,7 +339,18 @@ fn strict_create<T: Resource<DynamicType = ()> + Serialize>(
 impl Ask<'_> {
     /// Waits for the answer, but not for ever.
     pub(crate) async fn send<T>(&self, request: impl Future<Output = kube::Result<T>>) -> Result<T, Failure> {
-        match tokio::time::timeout(TIMEOUT, request).await {
+        let operation = format!("{} {}", self.verb, self.resource);
+        let answer = tokio::time::timeout(TIMEOUT, request);
+        let answer = self
+            .telemetry
+            .backend_request(operation, answer, |answer| match answer {
+                Ok(Ok(_)) if self.verb == "create" => "201".into(),
+                Ok(Ok(_)) => "200".into(),
+                Ok(Err(Error::Api(status))) => status.code.to_string().into(),
+                Ok(Err(_)) => "no_answer".into(),
+                Err(_) => "timeout".into(),
+            });
+        match answer.await {
             Ok(Ok(answer)) => Ok(answer),
             Ok(Err(Error::Api(status))) => Err(self.sort(&status)),
             Ok(Err(error)) => Err(self.unavailable(&brief(&error))),

@@ -152,6 +152,12 @@ impl Caches {
         );
     }
 
+    /// Shows the UID of the Job that each batch Job and pod says it is of.
+    pub(crate) fn executions(&self, show: &mut dyn FnMut(&str)) {
+        self.jobs.each(|job| show(&job.id.job_uid));
+        self.pods.each(|pod| show(&pod.id.job_uid));
+    }
+
     /// The pods that our finalizer keeps and that fit.
     pub(crate) fn kept_pods(&self, wanted: impl Fn(&Pod) -> bool) -> Vec<Arc<Pod>> {
         self.pods.filter(|pod| pod.is_kept() && wanted(pod))

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ayatori_controller::backend::Backend;
 use ayatori_controller::references::{References, SecretScope};
+use ayatori_controller::telemetry::Telemetry;
 use ayatori_core::admission::Admissible;
 use ayatori_core::execution::{
     Answer, ExecutionName, Prospect, Protocol, Remains, State, Submission, Why, Windows,
@@ -185,6 +186,15 @@ impl OpenSandboxBackend {
             controller: OPENSANDBOX_CONTROLLER.to_owned(),
             changes: Mutex::new(Some(changes)),
             class_changes: Mutex::new(Some(class_changes)),
+        }
+    }
+
+    /// The same, whose requests are told of there.
+    #[must_use]
+    pub fn telling(self, telemetry: Telemetry) -> Self {
+        Self {
+            servers: self.servers.telling(telemetry),
+            ..self
         }
     }
 
@@ -568,6 +578,10 @@ impl Backend for OpenSandboxBackend {
             reached.clear(job.job(), recorded_id(job)).await
         };
         removed.await.unwrap_or_else(unreached)
+    }
+
+    fn executions(&self, show: &mut dyn FnMut(&str)) {
+        self.servers.executions(show);
     }
 
     fn changes(&self) -> impl Stream<Item = ObjectRef<Job>> + Send + 'static {

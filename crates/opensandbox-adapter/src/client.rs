@@ -7,6 +7,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
+use ayatori_controller::telemetry::Telemetry;
 use ayatori_core::execution::Why;
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -97,6 +98,7 @@ pub struct Client {
     /// Has no idle connections: a connection that the server is just closing cannot lose a create request.
     creates: reqwest::Client,
     options: Options,
+    telemetry: Telemetry,
 }
 
 impl fmt::Debug for Client {
@@ -132,7 +134,14 @@ impl Client {
             calls: build(IDLE_CONNECTIONS)?,
             creates: build(0)?,
             options: *options,
+            telemetry: Telemetry::default(),
         })
+    }
+
+    /// The same, whose requests are told of there.
+    #[must_use]
+    pub fn telling(self, telemetry: Telemetry) -> Self {
+        Self { telemetry, ..self }
     }
 
     /// Creates a sandbox, and thereby starts what it runs. Sent at most once, over a connection of its own;
@@ -146,7 +155,7 @@ impl Client {
             .timeout(self.options.create)
             .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
             .body(body);
-        let answer = self.ask(request).await?;
+        let answer = self.ask("create", request).await?;
         answer.success(|text| self.hide_key(&sandbox.hide_secrets(text)))?;
         answer.json()
     }
@@ -194,12 +203,12 @@ impl Client {
                 query.append_pair("metadata", &filter(labels));
             }
         }
-        self.read(url).await
+        self.read("list", url).await
     }
 
     /// One sandbox. `None` only where the server itself says that it has no such sandbox.
     pub async fn get(&self, id: &str) -> Result<Option<Sandbox>, Failure> {
-        let sandbox: Option<Sandbox> = found(self.read(self.url(&["sandboxes", id])).await)?;
+        let sandbox: Option<Sandbox> = found(self.read("get", self.url(&["sandboxes", id])).await)?;
         match sandbox {
             Some(sandbox) if sandbox.id != id => Err(Failure::unanswered("it is about another sandbox")),
             sandbox => Ok(sandbox),
@@ -210,13 +219,13 @@ impl Client {
     /// being deleted by another request, the server answers 500 and this fails.
     pub async fn delete(&self, id: &str) -> Result<(), Failure> {
         let request = self.request(Method::DELETE, self.url(&["sandboxes", id]));
-        found(self.acknowledged(request).await).map(drop)
+        found(self.acknowledged("delete", request).await).map(drop)
     }
 
     /// Asks for a sandbox to be paused. Its success is no proof that it is.
     pub async fn pause(&self, id: &str) -> Result<(), Failure> {
-        self.acknowledged(self.request(Method::POST, self.url(&["sandboxes", id, "pause"])))
-            .await
+        let request = self.request(Method::POST, self.url(&["sandboxes", id, "pause"]));
+        self.acknowledged("pause", request).await
     }
 
     /// Sets when a sandbox expires, and returns what the server made of it.
@@ -224,7 +233,7 @@ impl Client {
         let request = self
             .request(Method::POST, self.url(&["sandboxes", id, "renew-expiration"]))
             .json(&Renewal { expires_at });
-        let answer = self.ask(request).await?;
+        let answer = self.ask("renew", request).await?;
         answer.success(|text| self.hide_key(text))?;
         answer.json::<Renewed>().map(|renewed| renewed.expires_at)
     }
@@ -241,10 +250,15 @@ impl Client {
         self.diagnostics(id, "events", "runtime").await
     }
 
-    async fn diagnostics(&self, id: &str, kind: &str, scope: &str) -> Result<Option<String>, Failure> {
+    async fn diagnostics(
+        &self,
+        id: &str,
+        kind: &'static str,
+        scope: &str,
+    ) -> Result<Option<String>, Failure> {
         let mut url = self.url(&["sandboxes", id, "diagnostics", kind]);
         url.query_pairs_mut().append_pair("scope", scope);
-        let diagnostics: Option<Diagnostics> = found(self.read(url).await)?;
+        let diagnostics: Option<Diagnostics> = found(self.read(kind, url).await)?;
         match diagnostics {
             Some(diagnostics) if diagnostics.sandbox_id != id => {
                 Err(Failure::unanswered("it is about another sandbox"))
@@ -261,7 +275,7 @@ impl Client {
             .request(Method::POST, self.execd(id, &["command"]))
             .header(CONTENT_TYPE, HeaderValue::from_static("application/json"))
             .body(Bytes::from_owner(command.body()));
-        let answer = self.ask(request).await?;
+        let answer = self.ask("run", request).await?;
         answer.success(|text| self.hide_key(&command.hide_secrets(text)))
     }
 
@@ -269,7 +283,8 @@ impl Client {
     pub async fn file(&self, id: &str, path: &str) -> Result<Option<String>, Failure> {
         let mut url = self.execd(id, &["files", "download"]);
         url.query_pairs_mut().append_pair("path", path);
-        let answer = self.ask_for(self.request(Method::GET, url), LARGEST_FILE).await?;
+        let request = self.request(Method::GET, url);
+        let answer = self.ask_for("file", request, LARGEST_FILE).await?;
         match answer.success(|text| self.hide_key(text)) {
             Ok(()) => Ok(Some(String::from_utf8_lossy(&answer.body).into_owned())),
             Err(Failure::Refused {
@@ -282,7 +297,7 @@ impl Client {
     /// Whether the server has this pool; not, where its runtime has none at all.
     pub async fn has_pool(&self, name: &str) -> Result<bool, Failure> {
         let url = self.url(&["pools", name]);
-        let answer = self.ask(self.request(Method::GET, url)).await?;
+        let answer = self.ask("pool", self.request(Method::GET, url)).await?;
         let absent = match answer.status {
             StatusCode::NOT_IMPLEMENTED => true,
             StatusCode::NOT_FOUND | StatusCode::BAD_REQUEST => ServerWord::read(&answer.body).is_some(),
@@ -300,12 +315,13 @@ impl Client {
         url.query_pairs_mut()
             .append_pair("page", "1")
             .append_pair("pageSize", "1");
-        self.read::<Page>(url).await.map(drop)
+        self.read::<Page>("probe", url).await.map(drop)
     }
 
     /// Whether the server offers pools: then it runs sandboxes in Kubernetes.
     pub async fn has_pools(&self) -> Result<bool, Failure> {
-        let answer = self.ask(self.request(Method::GET, self.url(&["pools"]))).await?;
+        let request = self.request(Method::GET, self.url(&["pools"]));
+        let answer = self.ask("pools", request).await?;
         if matches!(answer.status, StatusCode::NOT_IMPLEMENTED | StatusCode::NOT_FOUND) {
             return Ok(false);
         }
@@ -337,24 +353,38 @@ impl Client {
             .header(API_KEY_HEADER, self.key.clone())
     }
 
-    async fn read<T: DeserializeOwned>(&self, url: Url) -> Result<T, Failure> {
-        let answer = self.ask(self.request(Method::GET, url)).await?;
+    async fn read<T: DeserializeOwned>(&self, operation: &'static str, url: Url) -> Result<T, Failure> {
+        let answer = self.ask(operation, self.request(Method::GET, url)).await?;
         answer.success(|text| self.hide_key(text))?;
         answer.json()
     }
 
     /// Sends what is answered without content.
-    async fn acknowledged(&self, request: RequestBuilder) -> Result<(), Failure> {
-        let answer = self.ask(request).await?;
+    async fn acknowledged(&self, operation: &'static str, request: RequestBuilder) -> Result<(), Failure> {
+        let answer = self.ask(operation, request).await?;
         answer.success(|text| self.hide_key(text))?;
         answer.nothing()
     }
 
-    async fn ask(&self, request: RequestBuilder) -> Result<Answer, Failure> {
-        self.ask_for(request, LARGEST_ANSWER).await
+    async fn ask(&self, operation: &'static str, request: RequestBuilder) -> Result<Answer, Failure> {
+        self.ask_for(operation, request, LARGEST_ANSWER).await
     }
 
-    async fn ask_for(&self, request: RequestBuilder, most: usize) -> Result<Answer, Failure> {
+    async fn ask_for(
+        &self,
+        operation: &'static str,
+        request: RequestBuilder,
+        most: usize,
+    ) -> Result<Answer, Failure> {
+        let answer = self.answer(request, most);
+        let code = |answer: &Result<Answer, Failure>| match answer {
+            Ok(answer) => answer.status.as_str().to_owned().into(),
+            Err(failure) => failure.word().into(),
+        };
+        self.telemetry.backend_request(operation, answer, code).await
+    }
+
+    async fn answer(&self, request: RequestBuilder, most: usize) -> Result<Answer, Failure> {
         let failed = |error: reqwest::Error| failure::of_transport(&error, &self.server);
         let response = request.send().await.map_err(failed)?;
         let status = response.status();

@@ -23,6 +23,9 @@ const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(300);
 /// Statuses of the 4xx range that say nothing about the request: somebody gave up waiting.
 const GAVE_UP: [u16; 2] = [408, 499];
 
+/// What is said of an answer that took too long.
+const NOT_IN_TIME: &str = "none came in time";
+
 /// Why a call failed. Text in it is cleaned, cut and free of what was sent.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
@@ -100,6 +103,23 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// Why there was no answer that could be read, in one word for metrics.
+    pub(crate) fn word(&self) -> &'static str {
+        match self {
+            Failure::NotConnected { .. } => "connect",
+            Failure::Tls { .. } => "tls",
+            Failure::Unanswered { what, .. } if what == NOT_IN_TIME => "timeout",
+            Failure::Unanswered { .. } => "body",
+            // With an answer, its status is the word.
+            Failure::Refused { .. }
+            | Failure::Unauthorized { .. }
+            | Failure::Busy { .. }
+            | Failure::Overloaded { .. }
+            | Failure::ImagePull { .. }
+            | Failure::NotFound { .. } => "refused",
+        }
+    }
+
     /// No answer that can be used.
     pub(crate) fn unanswered(what: impl Into<String>) -> Self {
         Failure::Unanswered {
@@ -264,7 +284,7 @@ pub(crate) fn of_transport(error: &reqwest::Error, server: &str) -> Failure {
             cause: "no connection in time".to_owned(),
         },
         Cause::Other(cause) if unsent => Failure::NotConnected { server, cause },
-        _ if error.is_timeout() => Failure::unanswered("none came in time"),
+        _ if error.is_timeout() => Failure::unanswered(NOT_IN_TIME),
         Cause::Tls(cause) | Cause::Other(cause) => {
             Failure::unanswered(format!("the connection was lost: {cause}"))
         }

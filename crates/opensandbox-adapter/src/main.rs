@@ -18,6 +18,8 @@ fn main() -> anyhow::Result<()> {
     let Arguments { adapter, opensandbox } = Arguments::parse();
     adapter.init_logs()?;
     let settings = opensandbox.settings(adapter.settings());
-    let make = async |client| Ok(backend::OpenSandboxBackend::new(&client, &opensandbox));
+    let make = async |client, telemetry| {
+        Ok(backend::OpenSandboxBackend::new(&client, &opensandbox).telling(telemetry))
+    };
     adapter::block_on(adapter::run("opensandbox-adapter", adapter, settings, make))
 }

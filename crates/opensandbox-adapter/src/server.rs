@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ayatori_controller::telemetry::Telemetry;
 use ayatori_core::execution::Why;
 use ayatori_core::job::{BackendIdentity, Job};
 use ayatori_core::parameters::{OpenSandboxExecutionParameters, SecretKeyReference};
@@ -56,6 +57,7 @@ pub(crate) struct Servers {
     keys: Arc<Keys>,
     manners: Manners,
     known: Mutex<HashMap<Address, Arc<Server>>>,
+    telemetry: Telemetry,
     changes: mpsc::UnboundedSender<ObjectRef<Job>>,
 }
 
@@ -75,6 +77,7 @@ pub(crate) struct Server {
 struct Connection {
     address: Address,
     keys: Arc<Keys>,
+    telemetry: Telemetry,
     options: client::Options,
     current: Mutex<Option<(u64, Client)>>,
 }
@@ -105,7 +108,21 @@ impl Servers {
             keys: Arc::new(keys),
             manners,
             known: Mutex::default(),
+            telemetry: Telemetry::default(),
             changes,
+        }
+    }
+
+    /// The same, with all requests told of there.
+    pub(crate) fn telling(self, telemetry: Telemetry) -> Self {
+        Self { telemetry, ..self }
+    }
+
+    /// Shows the UIDs of the Jobs that sandboxes are of, as servers have shown them last.
+    pub(crate) fn executions(&self, show: &mut dyn FnMut(&str)) {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        for server in known.values() {
+            server.sightings.executions(show);
         }
     }
 
@@ -127,6 +144,7 @@ impl Servers {
             address.clone(),
             self.keys.clone(),
             self.manners,
+            self.telemetry.clone(),
             self.changes.clone(),
         ));
         known.insert(address, server.clone());
@@ -139,11 +157,13 @@ impl Server {
         address: Address,
         keys: Arc<Keys>,
         manners: Manners,
+        telemetry: Telemetry,
         changes: mpsc::UnboundedSender<ObjectRef<Job>>,
     ) -> Self {
         let connection = Arc::new(Connection {
             address,
             keys,
+            telemetry,
             options: manners.client,
             current: Mutex::default(),
         });
@@ -231,7 +251,8 @@ impl Connection {
                     ca_bundle.as_deref(),
                     (*key.secret).clone(),
                     &self.options,
-                )?;
+                )?
+                .telling(self.telemetry.clone());
                 *current = Some((key.version, client.clone()));
                 Ok(client)
             }

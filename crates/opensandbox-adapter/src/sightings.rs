@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use ayatori_core::execution::Why;
 use ayatori_core::job::Job;
+use jiff::Timestamp;
 use kube::runtime::reflector::ObjectRef;
 use tokio::sync::{Notify, mpsc, watch};
 
@@ -231,6 +232,17 @@ impl Sightings {
         state.away = Some(why.clone());
         for interest in state.interested.values() {
             self.tell(interest.job.clone());
+        }
+    }
+
+    /// Shows the UID of the Job that each sandbox says it is of, if it has not expired since it was shown.
+    pub(crate) fn executions(&self, show: &mut dyn FnMut(&str)) {
+        let now = Timestamp::now();
+        for Sighting { sandbox, .. } in self.state().seen.values() {
+            let expired = sandbox.expires_at.is_some_and(|at| at < now);
+            if let Some(uid) = metadata::job_uid(&sandbox.metadata).filter(|_| !expired) {
+                show(uid);
+            }
         }
     }
 

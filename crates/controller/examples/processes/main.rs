@@ -17,6 +17,6 @@ fn main() -> anyhow::Result<()> {
     let Arguments { adapter } = Arguments::parse();
     adapter.init_logs()?;
     let settings = adapter.settings();
-    let make = async |_client| Ok(backend::ProcessBackend::new(machine::Machine::default()));
+    let make = async |_client, _telemetry| Ok(backend::ProcessBackend::new(machine::Machine::default()));
     adapter::block_on(adapter::run("process-adapter", adapter, settings, make))
 }

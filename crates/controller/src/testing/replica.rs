@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::adapter::{self, Options};
 use crate::backend::Backend;
 use crate::client;
-use crate::telemetry::LogFormat;
+use crate::telemetry::{LogFormat, Telemetry};
 use crate::testing::death::Death;
 use crate::testing::fake::FakeBackend;
 
@@ -78,17 +78,14 @@ impl Replica {
             log_level: "info".to_owned(),
             logs_url_template: None,
             workers: 8,
+            otlp_endpoint: None,
         };
         let stop = CancellationToken::new();
-        let running = adapter::run_until(
-            NAME,
-            options,
-            settings,
-            client,
-            backend,
-            stop.clone().cancelled_owned(),
-        );
-        let task = tokio::spawn(running);
+        let stopped = stop.clone().cancelled_owned();
+        let task = tokio::spawn(async move {
+            let telemetry = Telemetry::default();
+            adapter::run_until(NAME, options, settings, &telemetry, client, backend, stopped).await
+        });
         Ok(Self { task, stop, death })
     }
 

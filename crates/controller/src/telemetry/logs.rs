@@ -1,0 +1,58 @@
+//! Logs, to standard error.
+
+use anyhow::Context;
+use tracing_subscriber::EnvFilter;
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum LogFormat {
+    /// One JSON object per line.
+    Json,
+    /// For people.
+    Text,
+}
+
+/// Starts logging to standard error.
+pub fn init_logs(format: LogFormat, level: &str) -> anyhow::Result<()> {
+    let logs = tracing_subscriber::fmt()
+        .with_env_filter(filter(level)?)
+        .with_writer(std::io::stderr);
+    match format {
+        LogFormat::Json => logs.json().flatten_event(true).try_init(),
+        LogFormat::Text => logs.try_init(),
+    }
+    .map_err(|error| anyhow::anyhow!("logging could not be started: {error}"))
+}
+
+/// What the caller wants to see, without the client's own lines: it logs bodies that tell of an error or that it
+/// cannot read, whole, and they may echo an object with everything in it.
+fn filter(level: &str) -> anyhow::Result<EnvFilter> {
+    let asked = level
+        .split(',')
+        .filter(|directive| !directive.trim().starts_with("kube_client"));
+    let directives: Vec<_> = asked.chain(["kube_client=off"]).collect();
+    EnvFilter::try_new(directives.join(",")).with_context(|| format!("--log-level {level:?} is not a filter"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clients_own_lines_are_never_written_whatever_the_level() {
+        for level in [
+            "info",
+            "trace",
+            "kube_client=trace",
+            "kube_client::client=debug,info",
+        ] {
+            let filter = filter(level).unwrap().to_string();
+            let client: Vec<_> = filter
+                .split(',')
+                .filter(|d| d.starts_with("kube_client"))
+                .collect();
+            assert_eq!(client, ["kube_client=off"], "{level}");
+        }
+        assert!(filter("no=such=level").is_err());
+    }
+}
