@@ -102,7 +102,12 @@ impl Gate {
 
     /// How many create requests there were for the Job.
     pub fn creates(&self, job: &Job) -> u32 {
-        self.shared.create(job).map_or(0, |(count, _)| count)
+        job.uid().map_or(0, |uid| self.creates_of(&uid))
+    }
+
+    /// The same by the Job's UID.
+    pub fn creates_of(&self, uid: &str) -> u32 {
+        self.shared.creates().get(uid).map_or(0, |(count, _)| *count)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -93,10 +94,11 @@ async fn run(program: &str, arguments: &[&str]) -> anyhow::Result<String> {
 }
 
 /// The cluster without one of its deployed adapters: of that, only replicas that the test starts act on it.
+#[derive(Clone)]
 pub struct Stage {
     client: Client,
     adapter: Adapter,
-    kubeconfig: tempfile::NamedTempFile,
+    kubeconfig: Arc<tempfile::NamedTempFile>,
     replicas: i32,
 }
 
@@ -117,7 +119,7 @@ impl Stage {
         let stage = Self {
             client: client.clone(),
             adapter,
-            kubeconfig: credentials(adapter).await?,
+            kubeconfig: Arc::new(credentials(adapter).await?),
             replicas,
         };
         stage.scale(0).await?;
@@ -181,6 +183,25 @@ impl Stage {
         let mut command = self.command(identity, fault)?;
         command.args(["--listen", "127.0.0.1:0"]).args(flags);
         Replica::spawn(command)
+    }
+
+    /// Starts a replica again and again, which appends to this file what it says.
+    pub fn starter(
+        &self,
+        identity: String,
+        log: std::fs::File,
+        flags: &'static [&'static str],
+    ) -> anyhow::Result<impl Fn() -> anyhow::Result<Replica> + Send + use<>> {
+        let stage = self.clone();
+        Ok(move || {
+            let mut command = stage.command(&identity, None)?;
+            command
+                .args(["--listen", "127.0.0.1:0"])
+                .args(flags)
+                .stderr(log.try_clone()?)
+                .stdout(log.try_clone()?);
+            Replica::spawn(command)
+        })
     }
 
     /// Starts a replica that says everything it can say, into this file, and serves its metrics there.

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use crate::opensandbox::{OpenSandbox, docker_at};
 
 /// The line that a command of a test prints before it does anything else.
-const MARK: &str = "the command has started";
+pub const MARK: &str = "the command has started";
 
 /// Sees every container of every Job from when it was called.
 pub struct Witness {

@@ -1,0 +1,141 @@
+//! Breaking things, and mending them again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Context;
+use ayatori_e2e::accounts::SYSTEM_NAMESPACE;
+use ayatori_e2e::replica::{Adapter, xtask};
+use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::arena::{Crew, Order, persist};
+use crate::plan::Fault;
+use crate::wire::{Mode, Wire};
+
+/// Between the end of one fault and the next.
+const PAUSE: Duration = Duration::from_secs(2);
+/// The label by which the classes admit the namespace.
+pub(crate) const ADMITTED_LABEL: &str = "test.ayatori.ddupan.top/admitted";
+
+/// What can be broken.
+pub(crate) struct Target<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) namespace: &'a str,
+    pub(crate) crew: &'a Crew,
+    pub(crate) wire: &'a Wire,
+}
+
+impl Target<'_> {
+    /// Breaks one thing after another until the time is over, and mends each; what came how often.
+    pub(crate) async fn attack(
+        &self,
+        faults: &[Fault],
+        length: Duration,
+    ) -> anyhow::Result<BTreeMap<String, u32>> {
+        let end = tokio::time::Instant::now() + length;
+        let mut came = BTreeMap::<String, u32>::new();
+        for fault in faults {
+            tokio::time::sleep(PAUSE).await;
+            if tokio::time::Instant::now() >= end {
+                break;
+            }
+            self.strike(fault).await.with_context(|| fault.kind())?;
+            *came.entry(fault.kind()).or_default() += 1;
+        }
+        Ok(came)
+    }
+
+    async fn strike(&self, fault: &Fault) -> anyhow::Result<()> {
+        match *fault {
+            Fault::Kill(adapter, replica) => self.crew.order(adapter, replica, Order::Die),
+            Fault::KillAll(adapter) => self.crew.order_all(adapter, Order::Die),
+            Fault::Freeze(adapter, replica, time) => self.crew.order(adapter, replica, Order::Sleep(time)),
+            Fault::Restart { part, kill, away } => restart(part, kill, away).await?,
+            Fault::Wire(mode, time) => {
+                self.wire.set(mode);
+                tokio::time::sleep(time).await;
+                self.wire.set(Mode::Whole);
+            }
+            Fault::Unlabel(time) => {
+                self.label(Value::Null).await?;
+                tokio::time::sleep(time).await;
+                self.label("true".into()).await?;
+            }
+            Fault::Revoke(adapter, time) => self.revoke(adapter, time).await?,
+        }
+        Ok(())
+    }
+
+    /// Sets the label of the namespace, or takes it off.
+    pub(crate) async fn label(&self, value: Value) -> anyhow::Result<()> {
+        let namespaces = Api::<Namespace>::all(self.client.clone());
+        let patch = Patch::Merge(json!({"metadata": {"labels": {ADMITTED_LABEL: value}}}));
+        persist("labelling the namespace", async || {
+            let params = PatchParams::default();
+            namespaces.patch(self.namespace, &params, &patch).await.map(drop)
+        })
+        .await
+    }
+
+    async fn revoke(&self, adapter: Adapter, time: Duration) -> anyhow::Result<()> {
+        let bindings = Api::<ClusterRoleBinding>::all(self.client.clone());
+        let all = persist("listing role bindings", async || {
+            bindings.list(&ListParams::default()).await
+        })
+        .await?;
+        let names_it = |binding: &ClusterRoleBinding| {
+            binding.subjects.iter().flatten().any(|subject| {
+                subject.name == adapter.name() && subject.namespace.as_deref() == Some(SYSTEM_NAMESPACE)
+            })
+        };
+        let ours: Vec<_> = all.items.into_iter().filter(names_it).collect();
+        for binding in &ours {
+            persist("taking rights", async || {
+                gone_already(
+                    bindings
+                        .delete(&binding.name_any(), &DeleteParams::default())
+                        .await
+                        .map(drop),
+                )
+            })
+            .await?;
+        }
+        tokio::time::sleep(time).await;
+        for mut binding in ours {
+            binding.metadata.resource_version = None;
+            binding.metadata.uid = None;
+            persist("giving rights back", async || {
+                there_already(bindings.create(&PostParams::default(), &binding).await.map(drop))
+            })
+            .await?;
+        }
+        Ok(())
+    }
+}
+
+async fn restart(part: &'static str, kill: bool, away: Duration) -> anyhow::Result<()> {
+    let how = if kill { &["--kill"][..] } else { &[] };
+    xtask(&[&["cluster", "stop", part], how].concat()).await?;
+    tokio::time::sleep(away).await;
+    xtask(&["cluster", "start", part]).await.map(drop)
+}
+
+/// A deletion whose answer was lost finds nothing the second time.
+pub(crate) fn gone_already(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
+    match result {
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        other => other,
+    }
+}
+
+/// A creation whose answer was lost finds its object the second time.
+fn there_already(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
+    match result {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+        other => other,
+    }
+}
