@@ -1,6 +1,6 @@
 //! The commands by name.
 
-use crate::{cluster, crds, demo, deploy, image, release, test, tool};
+use crate::{book, cluster, crds, demo, deploy, image, release, test, tool};
 use std::process::ExitCode;
 
 #[derive(clap::Parser)]
@@ -18,6 +18,8 @@ pub(crate) enum Xtask {
     Demo(demo::Args),
     /// Run every test, from unit to end-to-end, and print one summary.
     Test(test::Args),
+    /// Check every link of the documents and make a book of them.
+    Book(book::Args),
     /// Collect everything a release publishes under target/release-VERSION; publish nothing.
     Release(release::Args),
     /// Run one of the pinned programs (kubectl, helm, …), building it first where needed.
@@ -33,6 +35,7 @@ impl Xtask {
             Xtask::Deploy(args) => deploy::run(&args),
             Xtask::Demo(args) => demo::run(&args),
             Xtask::Test(args) => test::run(&args),
+            Xtask::Book(args) => book::run(&args),
             Xtask::Release(args) => release::run(&args),
             Xtask::Tool(args) => tool::run(&args),
         }

@@ -4,6 +4,7 @@
 mod alert_rules;
 mod api_reference;
 mod archive;
+mod book;
 mod checkout;
 mod cli;
 mod cluster;

@@ -1,8 +1,8 @@
 //! The pinned programs (Kubernetes, etcd, Helm, cargo-deny, OpenSandbox): built once, kept by version. And Prometheus,
 //! as Debian has it.
 //!
-//! Versions stand in the `go.mod` and `constraints.txt` files under `e2e/cluster` alone. A program is built into a temporary
-//! folder and renamed, so a crash never leaves half of one, and two builds at once end as one. They are
+//! Versions stand in the `go.mod` and `constraints.txt` files under `e2e`, those of crates below. A program is built into a
+//! temporary folder and renamed, so a crash never leaves half of one, and two builds at once end as one. They are
 //! kept in `${AYATORI_CACHE:-$HOME/.cache/ayatori}/<program>/<version>-<hash of what it is built from>`,
 //! outside the checkout: a second clone builds nothing.
 
@@ -30,11 +30,15 @@ pub(crate) enum Program {
     CargoDeny,
     CargoCyclonedx,
     Actionlint,
+    Mdbook,
     Prometheus,
     Promtool,
     /// Its path is that of the Python that has it. No tool for people.
     #[value(skip)]
     OpensandboxServer,
+    /// The Python client of Kubernetes; likewise.
+    #[value(skip)]
+    KubernetesClient,
 }
 
 /// Where a program comes from.
@@ -45,8 +49,11 @@ enum Source {
         module: &'static str,
         package: String,
     },
-    /// A crate's binary.
-    Crate { version: &'static str },
+    /// A crate's binary, and how it is built.
+    Crate {
+        version: &'static str,
+        options: &'static [&'static str],
+    },
     /// A Python package in a virtual environment, with the versions of everything in it stated in a file.
     Python { constraints: &'static str },
     /// A package of this machine's Debian, in whatever version that has. Unpacked and not installed: it would come
@@ -104,7 +111,9 @@ impl Program {
             Program::Actionlint => "actionlint",
             Program::Prometheus => "prometheus",
             Program::Promtool => "promtool",
+            Program::Mdbook => "mdbook",
             Program::OpensandboxServer => "opensandbox-server",
+            Program::KubernetesClient => "kubernetes",
         }
     }
 
@@ -120,8 +129,19 @@ impl Program {
                 module: "helm.sh/helm/v4",
                 package: "helm.sh/helm/v4/cmd/helm".into(),
             },
-            Program::CargoDeny => Source::Crate { version: "0.20.2" },
-            Program::CargoCyclonedx => Source::Crate { version: "0.5.9" },
+            Program::CargoDeny => Source::Crate {
+                version: "0.20.2",
+                options: &[],
+            },
+            Program::CargoCyclonedx => Source::Crate {
+                version: "0.5.9",
+                options: &[],
+            },
+            // Some fifty pages need neither its server nor the compiler's best.
+            Program::Mdbook => Source::Crate {
+                version: "0.5.4",
+                options: &["--no-default-features", "--debug"],
+            },
             Program::Actionlint => Source::Go {
                 folder: "e2e/cluster/actionlint",
                 module: "github.com/rhysd/actionlint",
@@ -132,6 +152,9 @@ impl Program {
             },
             Program::OpensandboxServer => Source::Python {
                 constraints: "e2e/cluster/opensandbox/constraints.txt",
+            },
+            Program::KubernetesClient => Source::Python {
+                constraints: "e2e/callers/constraints.txt",
             },
             Program::KubeApiserver
             | Program::KubeControllerManager
@@ -153,9 +176,11 @@ impl Program {
             | Program::CargoDeny
             | Program::CargoCyclonedx
             | Program::Actionlint
+            | Program::Mdbook
             | Program::Prometheus
             | Program::Promtool
-            | Program::OpensandboxServer => String::new(),
+            | Program::OpensandboxServer
+            | Program::KubernetesClient => String::new(),
             Program::Helm => format!(" -X helm.sh/helm/v4/internal/version.version=v{version}"),
             Program::KubeApiserver
             | Program::KubeControllerManager
@@ -211,7 +236,7 @@ impl Build {
             std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
         };
         let (version, flags, key) = match &source {
-            Source::Crate { version } => ((*version).to_owned(), String::new(), String::new()),
+            Source::Crate { version, .. } => ((*version).to_owned(), String::new(), String::new()),
             Source::Go {
                 folder,
                 module,
@@ -267,7 +292,7 @@ impl Build {
             .tempdir_in(parent)?;
         match &self.source {
             Source::Go { folder, package, .. } => self.go_build(folder, package, building.path())?,
-            Source::Crate { version } => self.cargo_install(version, building.path())?,
+            Source::Crate { version, options } => self.cargo_install(version, options, building.path())?,
             Source::Python { constraints } => self.pip_install(constraints, building.path())?,
             Source::Debian { package } => unpack(package, building.path())?,
         }
@@ -311,12 +336,13 @@ impl Build {
         Ok(())
     }
 
-    fn cargo_install(&self, version: &str, out: &Path) -> Result<()> {
+    fn cargo_install(&self, version: &str, options: &[&str], out: &Path) -> Result<()> {
         let mut progress = Progress::start(self.title(), 0);
         let mut install = Command::new("cargo");
         install
             .args(["install", "--locked", "--version", version, "--root"])
             .arg(out)
+            .args(options)
             .arg(self.program.name())
             .env_remove("CARGO_TARGET_DIR")
             .current_dir(out); // away from this workspace's own configuration

@@ -75,6 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             ("AYATORI_CLUSTER", checkout::cluster_state()),
             ("AYATORI_HELM", programs::path(Program::Helm)?),
             ("AYATORI_KUBECTL", programs::path(Program::Kubectl)?),
+            ("AYATORI_PYTHON", programs::path(Program::KubernetesClient)?),
             ("AYATORI_PROMETHEUS", programs::path(Program::Prometheus)?),
             ("AYATORI_XTASK", xtask),
         ];
