@@ -64,6 +64,7 @@ mod tests {
         let mut git = Command::new("git");
         git.current_dir(folder)
             .args(["-c", "user.name=x", "-c", "user.email=x@example.com"])
+            .args(["-c", "commit.gpgsign=false", "-c", "tag.gpgsign=false"])
             .env("GIT_COMMITTER_DATE", "1700000000 +0000");
         command::output(git.args(arguments)).unwrap();
     }

@@ -200,12 +200,8 @@ mod tests {
 
     #[test]
     fn a_file_is_found_by_the_package_that_brought_it() {
-        let libc = BTreeSet::from(["/lib/x86_64-linux-gnu/libc.so.6".into()]);
-        assert!(
-            debian_packages(&libc)
-                .unwrap()
-                .iter()
-                .any(|package| package.name == "libc6")
-        );
+        let bash = BTreeSet::from(["/bin/bash".into()]);
+        let found = debian_packages(&bash).unwrap();
+        assert!(found.iter().map(|package| &package.name).eq(["bash"]));
     }
 }
