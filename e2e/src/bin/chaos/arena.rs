@@ -5,41 +5,31 @@ use std::convert::Infallible;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
-use ayatori_core::job::{Job, JobSpec};
-use ayatori_core::job_class::{JobClass, JobClassSpec};
+use anyhow::Context;
 use ayatori_core::names::{JOB_NAMESPACE_LABEL, JOB_UID_LABEL};
-use ayatori_core::parameters::{
-    KubernetesExecutionParameters, KubernetesExecutionParametersSpec, OpenSandboxExecutionParameters,
-    OpenSandboxExecutionParametersSpec,
-};
 use ayatori_e2e::counter::Counter;
 use ayatori_e2e::gate::Gate;
 use ayatori_e2e::replica::{Adapter, Stage, xtask};
 use ayatori_e2e::sandboxes::{Sandboxes, with_sandboxes};
-use ayatori_e2e::witness::Witness;
-use ayatori_e2e::world::IMAGE;
 use futures::future::try_join_all;
 use k8s_openapi::api::batch::v1::Job as BatchJob;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client, Resource, ResourceExt};
-use serde::de::DeserializeOwned;
-use serde_json::json;
-use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt};
+use tokio::time::{Instant, sleep};
 
-use crate::faults::{ADMITTED_LABEL, Target, gone_already};
+use crate::classes::Classes;
+use crate::crew::{Crew, REPLICAS};
+use crate::faults::Target;
+use crate::ground::{Ground, SUCCESSOR, second};
 use crate::judge::{Evidence, Verdict, judge};
-use crate::observer::{Observer, SeenJob, TOKEN_LABEL};
-use crate::plan::{Class, Deed, Fate, Plan, PlannedJob};
+use crate::observer::{Observer, SeenJob};
+use crate::persist::persist;
+use crate::plan::{Fate, Plan};
 use crate::report::Report;
 use crate::starts::Starts;
 use crate::wire::Wire;
 
-/// Replicas of each adapter.
-const REPLICAS: usize = 2;
 /// What adapters of sandboxes are told: clocks are the same here, lists show everything at once, and nobody reads logs
 /// of what has ended.
 const SANDBOX_FLAGS: &[&str] = &[
@@ -49,12 +39,6 @@ const SANDBOX_FLAGS: &[&str] = &[
     "--fence-seconds=45",
     "--log-window-seconds=3",
 ];
-/// How long one request may take.
-const REQUEST: Duration = Duration::from_secs(15);
-/// How long an outage may last.
-const OUTAGE: Duration = Duration::from_secs(240);
-/// Between two tries.
-const RETRY: Duration = Duration::from_millis(250);
 /// How long nothing has to change until it is called quiet.
 const QUIET: Duration = Duration::from_secs(10);
 /// How long it stays under observation then.
@@ -63,235 +47,6 @@ const AFTERWARDS: Duration = Duration::from_secs(15);
 const STUCK: Duration = Duration::from_secs(300);
 /// How often it is said how far it is.
 const TELLING: Duration = Duration::from_secs(10);
-/// Between two recreations of a class.
-const RECREATION: Duration = Duration::from_secs(12);
-/// What the second Job of a name does.
-const SUCCESSOR: Deed = Deed::Exits {
-    after: Duration::from_millis(200),
-    code: 7,
-};
-
-/// Tries again until it works: the API server is away now and then.
-pub(crate) async fn persist<T>(
-    what: &str,
-    ask: impl AsyncFn() -> Result<T, kube::Error>,
-) -> anyhow::Result<T> {
-    let end = Instant::now() + OUTAGE;
-    loop {
-        let error = match timeout(REQUEST, ask()).await {
-            Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => "no answer".to_owned(),
-        };
-        ensure!(Instant::now() < end, "{what} does not work: {error}");
-        sleep(RETRY).await;
-    }
-}
-
-/// What a replica is told.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Order {
-    /// SIGKILL, and a new process.
-    Die,
-    /// SIGSTOP, and SIGCONT after this time.
-    Sleep(Duration),
-    /// SIGKILL, for good.
-    End,
-}
-
-/// The adapter processes, each started again whenever it ends, as the kubelet would.
-pub(crate) struct Crew {
-    members: Vec<Member>,
-}
-
-struct Member {
-    adapter: Adapter,
-    orders: mpsc::UnboundedSender<Order>,
-    task: JoinHandle<anyhow::Result<(Adapter, u32)>>,
-}
-
-impl Crew {
-    /// To one replica.
-    pub(crate) fn order(&self, adapter: Adapter, replica: usize, order: Order) {
-        let mut of_adapter = self.members.iter().filter(|member| member.adapter == adapter);
-        if let Some(member) = of_adapter.nth(replica) {
-            // Fails only where its task has failed, which the end of the run tells.
-            let _ = member.orders.send(order);
-        }
-    }
-
-    /// To all replicas of an adapter.
-    pub(crate) fn order_all(&self, adapter: Adapter, order: Order) {
-        (0..REPLICAS).for_each(|replica| self.order(adapter, replica, order));
-    }
-
-    /// Ends all of them; how often one was started again.
-    async fn end(self) -> anyhow::Result<u32> {
-        let mut restarts = 0;
-        for Member { orders, task, .. } in self.members {
-            let _ = orders.send(Order::End);
-            restarts += task.await??.1;
-        }
-        Ok(restarts)
-    }
-}
-
-/// Keeps one replica running.
-async fn keep(
-    start: impl Fn() -> anyhow::Result<ayatori_e2e::replica::Replica>,
-    adapter: Adapter,
-    mut orders: mpsc::UnboundedReceiver<Order>,
-) -> anyhow::Result<(Adapter, u32)> {
-    for restarts in 0.. {
-        let mut replica = start()?;
-        loop {
-            let order = tokio::select! {
-                ended = replica.ended(Duration::MAX) => {
-                    ended?;
-                    sleep(Duration::from_secs(1)).await;
-                    break;
-                }
-                order = orders.recv() => order.unwrap_or(Order::End),
-            };
-            match order {
-                Order::Sleep(time) => {
-                    // One that has just ended cannot.
-                    if replica.freeze().is_ok() {
-                        sleep(time).await;
-                        replica.wake_up()?;
-                    }
-                }
-                Order::Die => {
-                    replica.kill().await?;
-                    break;
-                }
-                Order::End => {
-                    replica.kill().await?;
-                    return Ok((adapter, restarts));
-                }
-            }
-        }
-    }
-    Ok((adapter, u32::MAX))
-}
-
-/// Everything a Job's task needs.
-struct Ground {
-    client: Client,
-    jobs: Api<Job>,
-    namespace: String,
-    /// `KEY-pods` and `KEY-sandboxes`, and the same with `-again`.
-    key: String,
-    pods: Counter,
-}
-
-impl Ground {
-    fn class(&self, class: Class) -> String {
-        let backend = match class.adapter {
-            Adapter::Kubernetes => "pods",
-            Adapter::OpenSandbox => "sandboxes",
-        };
-        let again = if class.recreated { "-again" } else { "" };
-        format!("{}-{backend}{again}", self.key)
-    }
-
-    /// One Job of the plan, under a token of its own.
-    fn job(&self, planned: &PlannedJob, token: &str, deed: Deed) -> Job {
-        let then = match deed {
-            Deed::Exits { after, code } => format!("sleep {}; exit {code}", after.as_secs_f32()),
-            Deed::Sleeps => "sleep 600".to_owned(),
-            Deed::Obeys => "trap 'exit 0' TERM; sleep 600 & wait".to_owned(),
-        };
-        let (command, grace) = match planned.class.adapter {
-            Adapter::Kubernetes => (
-                self.pods.command(&format!("{}/{token}", self.namespace), &then),
-                Some(2),
-            ),
-            Adapter::OpenSandbox => (Witness::command(&then), None),
-        };
-        let mut spec = JobSpec {
-            job_class_name: Some(self.class(planned.class)),
-            image: IMAGE.to_owned(),
-            command,
-            termination_grace_period_seconds: grace,
-            ..JobSpec::default()
-        };
-        match planned.fate {
-            Fate::Deadline { seconds } => spec.active_deadline_seconds = Some(seconds),
-            Fate::StartingDeadline { seconds } => spec.starting_deadline_seconds = Some(seconds),
-            Fate::Expires { seconds } => spec.ttl_seconds_after_finished = Some(seconds),
-            Fate::Left | Fate::Cancelled { .. } | Fate::Deleted { .. } | Fate::Recreated { .. } => {}
-        }
-        let mut job = Job::new(&planned.name, spec);
-        job.labels_mut().insert(TOKEN_LABEL.to_owned(), token.to_owned());
-        job
-    }
-
-    /// Creates it, whatever stands in the way.
-    async fn create(&self, job: &Job) -> anyhow::Result<()> {
-        let token = job.labels().get(TOKEN_LABEL);
-        persist("creating a Job", async || {
-            match self.jobs.create(&PostParams::default(), job).await {
-                // By the try before, whose answer was lost; or an earlier one of that name is not gone yet.
-                Err(kube::Error::Api(status)) if status.is_already_exists() => {
-                    let there = self.jobs.get(&job.name_any()).await?;
-                    if there.labels().get(TOKEN_LABEL) == token {
-                        Ok(())
-                    } else {
-                        Err(kube::Error::Api(status))
-                    }
-                }
-                other => other.map(drop),
-            }
-        })
-        .await
-    }
-
-    /// The life of one planned Job, as far as it is not the adapters'.
-    async fn live(&self, planned: &PlannedJob) -> anyhow::Result<()> {
-        let name = planned.name.clone();
-        self.create(&self.job(planned, &name, planned.deed)).await?;
-        match planned.fate {
-            Fate::Left | Fate::Deadline { .. } | Fate::StartingDeadline { .. } | Fate::Expires { .. } => {}
-            Fate::Cancelled { after } => {
-                sleep(after).await;
-                let patch = Patch::Merge(json!({"spec": {"cancelRequested": true}}));
-                persist("cancelling a Job", async || {
-                    let patched = self.jobs.patch(&name, &PatchParams::default(), &patch).await;
-                    patched.map(drop)
-                })
-                .await?;
-            }
-            Fate::Deleted { after } => {
-                sleep(after).await;
-                self.delete(&name).await?;
-            }
-            Fate::Recreated { after } => {
-                sleep(after).await;
-                self.delete(&name).await?;
-                let successor = PlannedJob {
-                    fate: Fate::Left,
-                    ..planned.clone()
-                };
-                self.create(&self.job(&successor, &second(&name), SUCCESSOR))
-                    .await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn delete(&self, name: &str) -> anyhow::Result<()> {
-        persist("deleting a Job", async || {
-            gone_already(self.jobs.delete(name, &DeleteParams::default()).await.map(drop))
-        })
-        .await
-    }
-}
-
-/// The token of the second Job of a name.
-fn second(name: &str) -> String {
-    format!("{name}.second")
-}
 
 /// Runs all of it.
 pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Report> {
@@ -327,8 +82,7 @@ async fn on_stages(plan: &Plan, sandboxes: Sandboxes, pods: &Stage, boxes: &Stag
     let wire = Wire::to(address.parse()?).await?;
     let ground = Ground {
         jobs: Api::namespaced(client.clone(), &namespace),
-        namespace: namespace.clone(),
-        key: namespace.clone(),
+        namespace,
         pods: Counter::listen(&client).await?,
         client,
     };
@@ -336,7 +90,7 @@ async fn on_stages(plan: &Plan, sandboxes: Sandboxes, pods: &Stage, boxes: &Stag
     std::fs::create_dir_all(&logs).with_context(|| format!("creating {}", logs.display()))?;
     pods.forget_leaders().await?;
     boxes.forget_leaders().await?;
-    let mut crew = Crew { members: Vec::new() };
+    let mut crew = Crew::default();
     // The stages outlive the crew: it is ended below, whatever happens.
     for (adapter, stage, flags) in [
         (Adapter::Kubernetes, pods, &[][..]),
@@ -345,14 +99,7 @@ async fn on_stages(plan: &Plan, sandboxes: Sandboxes, pods: &Stage, boxes: &Stag
         for replica in 0..REPLICAS {
             let identity = format!("{}-{replica}", adapter.name());
             let log = std::fs::File::create(logs.join(format!("{identity}.log")))?;
-            let start = stage.starter(identity, log, flags)?;
-            let (orders, received) = mpsc::unbounded_channel();
-            let task = tokio::spawn(keep(start, adapter, received));
-            crew.members.push(Member {
-                adapter,
-                orders,
-                task,
-            });
+            crew.hire(adapter, stage.starter(identity, log, flags)?);
         }
     }
     let battle = battle(plan, &ground, &sandboxes, &crew, &wire).await;
@@ -473,109 +220,6 @@ async fn tell(observer: &Observer) -> Infallible {
             count(|job| job.gone),
             seen.last_change.elapsed().as_secs()
         );
-    }
-}
-
-/// The four classes, and their parameters of the same names.
-struct Classes<'a> {
-    ground: &'a Ground,
-    sandboxes: &'a Sandboxes,
-    endpoint: String,
-}
-
-impl Classes<'_> {
-    async fn create_all(&self) -> anyhow::Result<()> {
-        for adapter in [Adapter::Kubernetes, Adapter::OpenSandbox] {
-            for recreated in [false, true] {
-                self.create(Class { adapter, recreated }).await?;
-            }
-        }
-        Ok(())
-    }
-
-    async fn create(&self, class: Class) -> anyhow::Result<()> {
-        let admitted = |spec: &mut JobClassSpec| {
-            let selector = json!({"matchLabels": {ADMITTED_LABEL: "true"}});
-            spec.allowed_namespaces = serde_json::from_value(selector).ok();
-        };
-        let name = self.ground.class(class);
-        match class.adapter {
-            Adapter::Kubernetes => {
-                let plain = KubernetesExecutionParametersSpec::default();
-                self.sandboxes.world.create_class(&name, plain, admitted).await
-            }
-            Adapter::OpenSandbox => {
-                let parameters = OpenSandboxExecutionParametersSpec {
-                    endpoint: self.endpoint.clone(),
-                    ca_bundle: None,
-                    allow_insecure_http: Some(true),
-                    ..self.sandboxes.parameters()
-                };
-                self.sandboxes.create_class(&name, parameters, admitted).await
-            }
-        }
-    }
-
-    /// Deletes and creates again the classes that are meant to be; how often that came about.
-    async fn recreate_until(&self, end: Instant) -> anyhow::Result<u32> {
-        let mut recreations = 0;
-        while Instant::now() + RECREATION < end {
-            sleep(RECREATION).await;
-            for adapter in [Adapter::Kubernetes, Adapter::OpenSandbox] {
-                let class = Class {
-                    adapter,
-                    recreated: true,
-                };
-                self.recreate(class).await?;
-                recreations += 1;
-            }
-        }
-        Ok(recreations)
-    }
-
-    async fn recreate(&self, class: Class) -> anyhow::Result<()> {
-        let name = self.ground.class(class);
-        let end = Instant::now() + OUTAGE;
-        loop {
-            let client = || self.ground.client.clone();
-            remove(&Api::<JobClass>::all(client()), &name).await?;
-            match class.adapter {
-                Adapter::Kubernetes => {
-                    remove(&Api::<KubernetesExecutionParameters>::all(client()), &name).await?;
-                }
-                Adapter::OpenSandbox => {
-                    remove(&Api::<OpenSandboxExecutionParameters>::all(client()), &name).await?;
-                }
-            }
-            // Where the API server goes meanwhile, who knows what was created: from the beginning then.
-            match self.create(class).await {
-                Ok(()) => return Ok(()),
-                Err(error) if Instant::now() >= end => return Err(error),
-                Err(_) => sleep(RETRY).await,
-            }
-        }
-    }
-}
-
-/// Deletes an object and returns once it is gone.
-async fn remove<K>(api: &Api<K>, name: &str) -> anyhow::Result<()>
-where
-    K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
-{
-    persist("deleting a class", async || {
-        gone_already(api.delete(name, &DeleteParams::default()).await.map(drop))
-    })
-    .await?;
-    let end = Instant::now() + OUTAGE;
-    loop {
-        if persist("looking for a class", async || api.get_opt(name).await)
-            .await?
-            .is_none()
-        {
-            return Ok(());
-        }
-        ensure!(Instant::now() < end, "{name} does not go");
-        sleep(RETRY).await;
     }
 }
 

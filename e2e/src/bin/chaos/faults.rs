@@ -12,7 +12,8 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::arena::{Crew, Order, persist};
+use crate::crew::{Crew, Order};
+use crate::persist::{gone_already, persist, there_already};
 use crate::plan::Fault;
 use crate::wire::{Mode, Wire};
 
@@ -122,20 +123,4 @@ async fn restart(part: &'static str, kill: bool, away: Duration) -> anyhow::Resu
     xtask(&[&["cluster", "stop", part], how].concat()).await?;
     tokio::time::sleep(away).await;
     xtask(&["cluster", "start", part]).await.map(drop)
-}
-
-/// A deletion whose answer was lost finds nothing the second time.
-pub(crate) fn gone_already(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
-    match result {
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        other => other,
-    }
-}
-
-/// A creation whose answer was lost finds its object the second time.
-fn there_already(result: Result<(), kube::Error>) -> Result<(), kube::Error> {
-    match result {
-        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-        other => other,
-    }
 }

@@ -5,9 +5,13 @@
 //! `cargo xtask chaos` runs it on the local cluster, with adapter processes in place of the deployed adapters.
 
 mod arena;
+mod classes;
+mod crew;
 mod faults;
+mod ground;
 mod judge;
 mod observer;
+mod persist;
 mod plan;
 mod report;
 mod starts;

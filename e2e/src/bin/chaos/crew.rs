@@ -1,0 +1,113 @@
+//! The adapter processes.
+
+use std::time::Duration;
+
+use ayatori_e2e::replica::{Adapter, Replica};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+
+/// Replicas of each adapter.
+pub(crate) const REPLICAS: usize = 2;
+
+/// What a replica is told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Order {
+    /// SIGKILL, and a new process.
+    Die,
+    /// SIGSTOP, and SIGCONT after this time.
+    Sleep(Duration),
+    /// SIGKILL, for good.
+    End,
+}
+
+/// The adapter processes, each started again whenever it ends, as the kubelet would.
+#[derive(Default)]
+pub(crate) struct Crew {
+    members: Vec<Member>,
+}
+
+struct Member {
+    adapter: Adapter,
+    orders: mpsc::UnboundedSender<Order>,
+    task: JoinHandle<anyhow::Result<u32>>,
+}
+
+impl Crew {
+    /// Keeps one more replica running.
+    pub(crate) fn hire(
+        &mut self,
+        adapter: Adapter,
+        start: impl Fn() -> anyhow::Result<Replica> + Send + 'static,
+    ) {
+        let (orders, received) = mpsc::unbounded_channel();
+        let task = tokio::spawn(keep(start, received));
+        self.members.push(Member {
+            adapter,
+            orders,
+            task,
+        });
+    }
+
+    /// To one replica.
+    pub(crate) fn order(&self, adapter: Adapter, replica: usize, order: Order) {
+        let mut of_adapter = self.members.iter().filter(|member| member.adapter == adapter);
+        if let Some(member) = of_adapter.nth(replica) {
+            // Fails only where its task has failed, which the end of the run tells.
+            let _ = member.orders.send(order);
+        }
+    }
+
+    /// To all replicas of an adapter.
+    pub(crate) fn order_all(&self, adapter: Adapter, order: Order) {
+        (0..REPLICAS).for_each(|replica| self.order(adapter, replica, order));
+    }
+
+    /// Ends all of them; how often one was started again.
+    pub(crate) async fn end(self) -> anyhow::Result<u32> {
+        let mut restarts = 0;
+        for Member { orders, task, .. } in self.members {
+            let _ = orders.send(Order::End);
+            restarts += task.await??;
+        }
+        Ok(restarts)
+    }
+}
+
+/// Keeps one replica running.
+async fn keep(
+    start: impl Fn() -> anyhow::Result<Replica>,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+) -> anyhow::Result<u32> {
+    for restarts in 0.. {
+        let mut replica = start()?;
+        loop {
+            let order = tokio::select! {
+                ended = replica.ended(Duration::MAX) => {
+                    ended?;
+                    sleep(Duration::from_secs(1)).await;
+                    break;
+                }
+                order = orders.recv() => order.unwrap_or(Order::End),
+            };
+            match order {
+                Order::Sleep(time) => {
+                    // One that has just ended cannot.
+                    if replica.freeze().is_ok() {
+                        sleep(time).await;
+                        replica.wake_up()?;
+                    }
+                }
+                Order::Die => {
+                    replica.kill().await?;
+                    break;
+                }
+                Order::End => {
+                    replica.kill().await?;
+                    return Ok(restarts);
+                }
+            }
+        }
+    }
+    Ok(u32::MAX)
+}
