@@ -476,7 +476,9 @@ pub struct JobResult {
     /// Stable word for the cause, such as Completed, NonZeroExit, OOMKilled or DeadlineExceeded.
     #[schemars(length(min = 1, max = 128))]
     pub reason: String,
-    /// Exit code of the command as the backend measured it. Absent when it was not measured.
+    /// Exit code of the command as the backend measured it. Absent when it was not measured. Equal on every class
+    /// where `reason` is Completed or NonZeroExit; read it only there. After a stop some backends have measured how the
+    /// process ended upon a signal, others have no code.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit_code: Option<i32>,
     /// Signal that, by shell convention, an exit code above 128 stands for.
