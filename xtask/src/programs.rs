@@ -133,9 +133,10 @@ impl Program {
                 version: "0.20.2",
                 options: &[],
             },
+            // It works for a second.
             Program::CargoCyclonedx => Source::Crate {
                 version: "0.5.9",
-                options: &[],
+                options: &["--debug"],
             },
             // Some fifty pages need neither its server nor the compiler's best.
             Program::Mdbook => Source::Crate {
