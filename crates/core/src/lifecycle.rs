@@ -221,6 +221,8 @@ impl Wait {
 
 /// Reason of `Accepted` while `spec.suspend` holds a Job back.
 const SUSPENDED: &str = "Suspended";
+/// Before the reason at the end of a message.
+const BECAUSE: &str = ": ";
 /// Times are stored in whole seconds: what is waited for is over a second later.
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
 
@@ -488,10 +490,10 @@ impl<'a> Life<'a, '_> {
             Prospect::Found(name, backend) | Prospect::Pending(name, backend) => {
                 self.report(self.draft().recorded(name.clone(), backend.clone()), no_wait())
             }
-            Prospect::Absent | Prospect::Spoilt(_) if asked_at > settled => self.finish(ending::lost(Some(
-                "the create request was never answered, and nothing of it showed up before its fence passed"
-                    .to_owned(),
-            ))),
+            Prospect::Absent | Prospect::Spoilt(_) if asked_at > settled => {
+                let lost = "the create request was never answered, and nothing of it showed up before its fence passed";
+                self.finish(ending::lost(Some(with(lost, self.why_unanswered(attempt)))))
+            }
             Prospect::Conflict(why) => self.unobservable(why.clone(), self.backoff()),
             Prospect::Absent | Prospect::Spoilt(_) | Prospect::Preparing(_) => self.unanswered(attempt),
         }
@@ -504,11 +506,7 @@ impl<'a> Life<'a, '_> {
 
     /// Waits for what an unanswered request may have created.
     fn unanswered(&self, attempt: &Attempt) -> Step<'a> {
-        let fence = attempt.start_before.0;
-        let message = format!(
-            "the create request was not answered; what it created is adopted as soon as it shows, else the Job \
-             ends as ExecutionLost after {fence}"
-        );
+        let message = with(&waits_for_an_answer(attempt), self.why_unanswered(attempt));
         let statement = Statement::fails(SCHEDULED, "BackendUnavailable", message);
         let look_again =
             later(self.settled(attempt), SECOND).max(later(self.now, self.settings.reference_poll));
@@ -519,6 +517,18 @@ impl<'a> Life<'a, '_> {
                 "its create request was not answered, and the command may still start until its fence",
             ),
         )
+    }
+
+    /// Why there was no answer that could be used. Only who sent the request knows; from then on it is stored.
+    fn why_unanswered(&self, attempt: &Attempt) -> Option<&str> {
+        if let Some(Done::Submitted(Submission::Unanswered(why))) = &self.facts.done {
+            return Some(&why.message);
+        }
+        let stored = conditions::find(conditions_of(self.job), SCHEDULED)?;
+        stored
+            .message
+            .strip_prefix(&waits_for_an_answer(attempt))?
+            .strip_prefix(BECAUSE)
     }
 
     fn clear_attempt(&self, why: Why) -> Step<'a> {
@@ -563,11 +573,14 @@ impl<'a> Life<'a, '_> {
             State::Held => self.held(recorded),
             State::Waiting(waiting) => self.waiting(recorded, waiting),
             State::Running(running) => {
-                let seen = self
+                let mut seen = self
                     .draft()
                     .observable()
                     .node(running.node.clone())
                     .started(running.started_at);
+                if recorded.stop().is_none() && running.renew_at.is_none_or(|at| at > self.now) {
+                    seen = seen.goes_on();
+                }
                 let wait = self.renewed(recorded, running.renew_at, Step::Wait(self.until(None)));
                 self.report_or(seen, self.stop_or(recorded, running.stopping_since, wait))
             }
@@ -617,12 +630,26 @@ impl<'a> Life<'a, '_> {
         match (renew_at, &self.facts.done, otherwise) {
             (Some(at), Some(Done::Renewed(answer)), Step::Wait(_)) if at <= self.now => match answer {
                 Answer::Later(after) => Step::Wait(self.until(Some(*after))),
-                _ => Step::Wait(self.backoff()),
+                Answer::Done | Answer::Stale => Step::Wait(self.backoff()),
+                Answer::Rejected(why) | Answer::Unavailable(why) => self.not_renewed(at, why),
             },
             (Some(at), _, Step::Wait(_)) if at <= self.now => Step::Act(Effect::Renew(recorded)),
             (Some(at), _, Step::Wait(wait)) => Step::Wait(wait.no_later_than(at)),
             (_, _, otherwise) => otherwise,
         }
+    }
+
+    /// Says that the execution is going to expire, once that could not be put off for a while.
+    fn not_renewed(&self, due: Timestamp, why: &Why) -> Step<'a> {
+        if self.now < later(due, self.settings.quiet_start) {
+            return Step::Wait(self.backoff());
+        }
+        let message = format!(
+            "the execution expires unless that is put off, which failed: {}",
+            why.message
+        );
+        let statement = Statement::fails(FINISHED, why.reason.clone(), message);
+        self.report(self.draft().say(statement), self.backoff())
     }
 
     /// Says that nothing is known, and stops what is to be stopped all the same: a request may get through
@@ -964,6 +991,22 @@ fn unprotect<'a>(job: &Job) -> Step<'a> {
     } else {
         Step::Wait(no_wait())
     }
+}
+
+/// What a Job says whose create request was not answered.
+fn waits_for_an_answer(attempt: &Attempt) -> String {
+    let fence = attempt.start_before.0;
+    format!(
+        "the create request was not answered; what it created is adopted as soon as it shows, else the Job ends as \
+         ExecutionLost after {fence}"
+    )
+}
+
+fn with(message: &str, reason: Option<&str>) -> String {
+    reason.map_or_else(
+        || message.to_owned(),
+        |reason| format!("{message}{BECAUSE}{reason}"),
+    )
 }
 
 fn suspended() -> Why {

@@ -142,6 +142,20 @@ impl<'a> Draft<'a> {
         self
     }
 
+    /// What threatened to end the execution is past.
+    pub(crate) fn goes_on(self) -> Self {
+        let threatened = conditions::find(&self.status.conditions, FINISHED)
+            .is_some_and(|c| c.status == "False" && c.reason != conditions::PENDING);
+        if threatened {
+            return self.say(Statement::fails(
+                FINISHED,
+                conditions::PENDING,
+                "the command runs",
+            ));
+        }
+        self
+    }
+
     /// Nothing more can be learned, whether or not anything was.
     fn settled(self) -> Self {
         if conditions::is_true(&self.status.conditions, RESULT_UNKNOWN) {
@@ -270,6 +284,7 @@ fn tale_of_condition(type_: &'static str, old: Option<&JobStatus>, new: &JobStat
     let holds = now.status == "True";
     let good = match type_ {
         RESULT_UNKNOWN | DELETION_BLOCKED => !holds,
+        FINISHED if !holds => now.reason == conditions::PENDING,
         FINISHED => new.result.as_ref().is_some_and(|r| r.outcome != Outcome::Failed),
         STARTED => holds || now.reason == conditions::PENDING,
         // Held back because the Job itself says so.

@@ -360,6 +360,17 @@ fn protocol_b_sends_one_request_from_the_process_that_stored_it_and_adopts_whate
         ("two of them", attempted(), surveyed_at(800, Ok(Prospect::Conflict(why("ForeignExecution")))), 800, "Report(ResultUnknown/ForeignExecution)"),
         ("a refusal to start too late is its own result", recorded_single_shot(), seen(State::Ended(End { exit: Exit::Unstartable(why("StartTooLate")), ..ended(0) })), 620, "Report(Failed/StartTooLate)"),
     ]);
+    let message = |job: &Job| {
+        let status = job.status.clone().unwrap();
+        let scheduled = status.conditions.into_iter().find(|c| c.type_ == "Scheduled");
+        status.result.and_then(|r| r.message).or(scheduled.map(|c| c.message)).unwrap()
+    };
+    let no_answer = ayatori_core::execution::Why::new("BackendUnavailable", "status 500, A::B: no disk");
+    let told = written(&attempted(), &submitted(Submission::Unanswered(no_answer)), 6);
+    assert!(message(&told).ends_with(": status 500, A::B: no disk"), "the Job says why: {}", message(&told));
+    assert_eq!(after(&told, &absent(), 7), "Wait(691)", "which nobody else knows, and nobody takes back");
+    let lost = written(&told, &surveyed_at(691, Ok(Prospect::Absent)), 691);
+    assert!(message(&lost).ends_with("fence passed: status 500, A::B: no disk"), "{}", message(&lost));
     let waiting = attempted().active_deadline(800);
     assert_eq!(
         after(&waiting, &absent(), 6),
@@ -526,8 +537,16 @@ fn the_expiry_of_what_runs_is_put_off_in_time() {
         ("a deadline may come first", running().active_deadline(40), runs(), 30, "Wait(40)"),
         ("now", running(), runs(), 100, "Act(Renew)"),
         ("done, and not seen yet", running(), done(Answer::Done), 100, "Backoff"),
-        ("not done", running(), done(Answer::Unavailable(why("BackendUnreachable"))), 100, "Backoff"),
+        ("not done: a moment to try again", running(), done(Answer::Unavailable(why("BackendUnreachable"))), 159, "Backoff"),
+        ("not done for long: said", running(), done(Answer::Unavailable(why("BackendUnreachable"))), 160, "Report(!Finished/BackendUnreachable)"),
+        ("refused for long: said", running(), done(Answer::Rejected(why("BackendRejected"))), 160, "Report(!Finished/BackendRejected)"),
         ("what is to be stopped needs no time", running().cancelled(), runs(), 100, "Report(stop CancelRequested)"),
+    ]);
+    let threatened = written(&running(), &done(Answer::Rejected(why("BackendRejected"))), 160);
+    check(vec![
+        ("said once", threatened.clone(), done(Answer::Rejected(why("BackendRejected"))), 170, "Backoff"),
+        ("tried again", threatened.clone(), runs(), 170, "Act(Renew)"),
+        ("put off", threatened, runs(), 99, "Report(!Finished/Pending)"),
     ]);
 }
 
