@@ -253,6 +253,7 @@ pub async fn run_until<B: Backend>(
         storyteller: storyteller.clone(),
         settings,
         metrics: metrics.clone(),
+        traces: telemetry.traces().cloned(),
         latest: Latest::default(),
         backoff: Backoff::default(),
         desks: desks.clone(),

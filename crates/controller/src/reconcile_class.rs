@@ -19,6 +19,7 @@ use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client, Resource, ResourceExt};
 use tokio::sync::Semaphore;
+use tracing::Instrument;
 
 use crate::backend::{Backend, Parameters};
 use crate::backoff::Backoff;
@@ -76,14 +77,20 @@ pub async fn reconcile<B: Backend>(
     cached: Arc<JobClass>,
     context: Arc<ClassContext<B>>,
 ) -> Result<Action, Infallible> {
+    let (class, uid) = (cached.name_any(), cached.uid());
+    let span = tracing::info_span!("reconcile", class, uid);
+    Ok(work(cached, &context).instrument(span).await)
+}
+
+async fn work<B: Backend>(cached: Arc<JobClass>, context: &ClassContext<B>) -> Action {
     let began = Instant::now();
     let _works = context.metrics.works("jobclass");
     let key = ObjectRef::from_obj(&*cached);
-    let result = tokio::time::timeout(PASS, pass(cached, &context))
+    let result = tokio::time::timeout(PASS, pass(cached, context))
         .await
         .unwrap_or(Err(WriteError::Timeout));
     context.metrics.reconciled("jobclass", began.elapsed());
-    Ok(match result {
+    match result {
         Ok(again) => {
             context.backoff.succeeded(&key);
             again.map_or_else(Action::await_change, Action::requeue)
@@ -94,7 +101,7 @@ pub async fn reconcile<B: Backend>(
             tracing::warn!(%error, "a pass failed");
             Action::requeue(context.backoff.failed(&key))
         }
-    })
+    }
 }
 
 async fn pass<B: Backend>(
@@ -267,7 +274,12 @@ pub async fn reconcile_parameters<B: Backend>(
     let _works = context.metrics.works("parameters");
     let began = Instant::now();
     let parameters = context.latest_parameters.freshest(cached);
-    let result = parameters_pass(&*parameters, &context).await;
+    let (name, uid) = (parameters.name_any(), parameters.uid());
+    let span = tracing::info_span!("reconcile", parameters = name, uid);
+    let result = parameters_pass(&*parameters, &context)
+        .instrument(span.clone())
+        .await;
+    let _said = span.enter();
     context.metrics.reconciled("parameters", began.elapsed());
     Ok(match result {
         Ok(true) => Action::requeue(BLOCKED),

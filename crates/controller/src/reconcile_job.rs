@@ -20,6 +20,7 @@ use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
+use tracing::{Instrument, field};
 
 use crate::backend::Backend;
 use crate::backoff::Backoff;
@@ -30,6 +31,8 @@ use crate::failure::{WriteError, brief};
 use crate::latest::Latest;
 use crate::lease::Leadership;
 use crate::status_writer::StatusWriter;
+use crate::telemetry::job_trace::JobTrace;
+use crate::telemetry::traces::Traces;
 use crate::telemetry::{Metrics, stages};
 
 /// More steps than any pass takes. A pass that needs more is broken, and must not spin.
@@ -59,6 +62,8 @@ pub struct JobContext<B: Backend> {
     pub settings: Settings,
     /// Instruments.
     pub metrics: Metrics,
+    /// Where spans go, if anywhere.
+    pub(crate) traces: Option<Traces>,
     /// Our own writes that the cache does not show yet.
     pub latest: Latest<Job>,
     /// Failures per Job.
@@ -93,7 +98,24 @@ pub async fn reconcile<B: Backend>(
         return Ok(Action::await_change());
     };
     // Not made before there is a place: a Job that waits costs next to nothing.
-    Ok(Box::pin(work(current, &context, desk)).await)
+    Ok(Box::pin(told(current, &context, desk)).await)
+}
+
+/// Works, and sees to it that what is said and sent meanwhile tells of which Job it is.
+async fn told<B: Backend>(cached: Arc<Job>, context: &JobContext<B>, desk: Desk) -> Action {
+    let name = cached.name_any();
+    let (namespace, uid) = (cached.namespace(), cached.uid());
+    let span = tracing::info_span!("reconcile", namespace, job = name, uid, trace_id = field::Empty);
+    let traces = context.traces.as_ref();
+    let traced = traces.and_then(|traces| Some((traces, span.in_scope(|| JobTrace::of(&cached))?)));
+    if let Some((_, trace)) = &traced {
+        span.record("trace_id", trace.id.to_string());
+    }
+    let work = work(cached, context, desk);
+    match traced {
+        Some((traces, trace)) => traces.look(trace, work).instrument(span).await,
+        None => work.instrument(span).await,
+    }
 }
 
 async fn work<B: Backend>(cached: Arc<Job>, context: &JobContext<B>, desk: Desk) -> Action {
@@ -184,6 +206,9 @@ impl<B: Backend> JobContext<B> {
         for tale in report::tales(before.status.as_ref(), status) {
             self.storyteller.tell(tale, after.object_ref(&()));
         }
+        if let Some(traces) = &self.traces {
+            traces.wrote(before.status.as_ref(), after);
+        }
         let class = status.resolved_job_class.as_ref().map_or("", |c| c.name.as_str());
         for stage in stages::ended(created(after), before.status.as_ref(), status) {
             let took = stage.ended.duration_since(stage.began);
@@ -197,7 +222,6 @@ impl<B: Backend> JobContext<B> {
         {
             self.metrics.finished(class, result);
             tracing::info!(
-                namespace = after.namespace(), name = after.name_any(), uid = after.uid(),
                 outcome = ?result.outcome, reason = result.reason, exit_code = result.exit_code, "finished"
             );
         }
@@ -299,11 +323,7 @@ impl<B: Backend> Pass<'_, B> {
             };
         }
         context.metrics.failed("job", "TooManySteps");
-        tracing::error!(
-            namespace = job.namespace(),
-            name = job.name_any(),
-            "a pass did not come to an end; this is a bug"
-        );
+        tracing::error!("a pass did not come to an end; this is a bug");
         Ok(Outcome::Wait(Wait::Backoff(None)))
     }
 

@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::failure::WriteError;
 use crate::lease::Leadership;
-use crate::telemetry::Metrics;
+use crate::telemetry::{Metrics, traces};
 use crate::unknown_fields::{UnknownFields, understand};
 
 /// The one who writes. Every status write carries the resourceVersion it was decided on, changes only the
@@ -118,6 +118,7 @@ impl StatusWriter {
         };
         let params = DeleteParams::background().preconditions(preconditions);
         let result = api.delete(&job.name_any(), &params).await;
+        traces::did_something();
         self.metrics.wrote(OPERATION, result.as_ref().err());
         result.map(|_| ()).map_err(|e| WriteError::of(OPERATION, &e))
     }
@@ -155,6 +156,7 @@ impl StatusWriter {
         } else {
             api.patch(&name, &self.params, &patch).await
         };
+        traces::did_something();
         self.metrics.wrote(operation, result.as_ref().err());
         let stored = result.map_err(|e| WriteError::of(operation, &e))?;
         let (stored, unknown): (K, _) = understand(stored).map_err(|_| WriteError::undecodable(operation))?;

@@ -6,20 +6,24 @@
 use std::borrow::Cow;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use opentelemetry::KeyValue;
 use opentelemetry_sdk::Resource;
 
 mod api_requests;
 pub(crate) mod census;
+pub(crate) mod job_trace;
 mod logs;
 mod metrics;
 mod otlp;
 mod process;
 pub(crate) mod stages;
+pub(crate) mod traces;
 
 pub use api_requests::ApiRequests;
 pub use logs::{LogFormat, init_logs};
 pub use metrics::Metrics;
+use traces::Traces;
 
 /// How long the last words may take.
 const FAREWELL: Duration = Duration::from_secs(5);
@@ -28,6 +32,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 #[derive(Clone, Default)]
 pub struct Telemetry {
     metrics: Metrics,
+    traces: Option<Traces>,
 }
 
 impl Telemetry {
@@ -45,6 +50,8 @@ impl Telemetry {
             .build();
         let endpoint = endpoint.map(otlp::Endpoint::new).transpose()?;
         let sender = endpoint.as_ref().map(otlp::Endpoint::metrics).transpose()?;
+        let spans = endpoint.as_ref().map(otlp::Endpoint::spans).transpose()?;
+        let traces = spans.map(|spans| Traces::new(spans, &resource));
         let metrics = Metrics::new(resource, sender);
         metrics
             .meter()
@@ -52,12 +59,17 @@ impl Telemetry {
             .with_description("1, with the version of the adapter")
             .with_callback(move |observer| observer.observe(1, &[KeyValue::new("version", version)]))
             .build();
-        Ok(Self { metrics })
+        Ok(Self { metrics, traces })
     }
 
     /// The instruments.
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// Where spans go, if anywhere.
+    pub(crate) fn traces(&self) -> Option<&Traces> {
+        self.traces.as_ref()
     }
 
     /// Waits for the answer to one request to the backend, and tells of it. `code` is the status it was answered
@@ -68,18 +80,24 @@ impl Telemetry {
         request: impl Future<Output = T>,
         code: impl FnOnce(&T) -> Cow<'static, str>,
     ) -> T {
-        let began = Instant::now();
+        let (began, at) = (Instant::now(), Timestamp::now());
         let answer = request.await;
-        let code = code(&answer);
+        let (operation, code) = (operation.into(), code(&answer));
         self.metrics
-            .asked_backend(operation.into(), code, began.elapsed());
+            .asked_backend(operation.clone(), code.clone(), began.elapsed());
+        traces::asked_backend(operation, code, at);
         answer
     }
 
     /// Sends what was not sent yet, and nothing afterwards.
     pub async fn shutdown(&self) {
-        let metrics = self.metrics.clone();
-        let last_words = tokio::task::spawn_blocking(move || metrics.shutdown(FAREWELL));
+        let Self { metrics, traces } = self.clone();
+        let last_words = tokio::task::spawn_blocking(move || {
+            if let Some(traces) = traces {
+                traces.shutdown(FAREWELL);
+            }
+            metrics.shutdown(FAREWELL);
+        });
         if last_words.await.is_err() {
             tracing::debug!("the last of the telemetry was not sent");
         }

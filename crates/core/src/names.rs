@@ -20,6 +20,9 @@ pub const NAMESPACE_DEFAULT_CLASS: &str = "execution.ayatori.ddupan.top/default-
 /// Annotation on a JobClass: `"true"` makes it the global default.
 pub const IS_DEFAULT_CLASS: &str = "execution.ayatori.ddupan.top/is-default-job-class";
 
+/// Annotation on a Job: the `traceparent` of its caller, whose trace it becomes part of.
+pub const TRACEPARENT: &str = "execution.ayatori.ddupan.top/traceparent";
+
 /// Label on what a backend holds for a Job: the Job's UID.
 pub const JOB_UID_LABEL: &str = "execution.ayatori.ddupan.top/job-uid";
 /// Label: the Job's name.

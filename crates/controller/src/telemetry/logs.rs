@@ -18,7 +18,7 @@ pub fn init_logs(format: LogFormat, level: &str) -> anyhow::Result<()> {
         .with_env_filter(filter(level)?)
         .with_writer(std::io::stderr);
     match format {
-        LogFormat::Json => logs.json().flatten_event(true).try_init(),
+        LogFormat::Json => logs.json().flatten_event(true).with_span_list(false).try_init(),
         LogFormat::Text => logs.try_init(),
     }
     .map_err(|error| anyhow::anyhow!("logging could not be started: {error}"))

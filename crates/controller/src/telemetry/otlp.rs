@@ -8,11 +8,13 @@ use std::time::Duration;
 use anyhow::Context;
 use opentelemetry_otlp::tonic_types::transport::ClientTlsConfig;
 use opentelemetry_otlp::{MetricExporter, WithExportConfig, WithTonicConfig};
+use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::metrics::data::ResourceMetrics;
 use opentelemetry_sdk::metrics::exporter::PushMetricExporter;
 use opentelemetry_sdk::metrics::reader::MetricReader;
 use opentelemetry_sdk::metrics::{PeriodicReader, Temporality};
+use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 
 /// How long one batch may take.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -62,6 +64,18 @@ impl Endpoint {
         .build())
     }
 
+    /// What sends spans.
+    pub(crate) fn spans(&self) -> anyhow::Result<impl SpanExporter + use<>> {
+        let exporter = self
+            .reach(opentelemetry_otlp::SpanExporter::builder().with_tonic())
+            .build()
+            .context("traces cannot be sent by OTLP")?;
+        Ok(Told {
+            exporter,
+            reached: self.reached.clone(),
+        })
+    }
+
     fn reach<T: WithExportConfig + WithTonicConfig>(&self, exporter: T) -> T {
         let exporter = exporter.with_endpoint(&self.address).with_timeout(LIMIT);
         if self.address.starts_with("https://") {
@@ -79,9 +93,12 @@ struct Reached {
 }
 
 impl Reached {
+    fn is_news(&self, away: bool) -> bool {
+        self.away.swap(away, Ordering::Relaxed) != away
+    }
+
     fn note(&self, sent: &OTelSdkResult) {
-        let away = sent.is_err();
-        if self.away.swap(away, Ordering::Relaxed) == away {
+        if !self.is_news(sent.is_err()) {
             return;
         }
         match sent {
@@ -124,5 +141,59 @@ impl<E: PushMetricExporter> PushMetricExporter for Told<E> {
 
     fn temporality(&self) -> Temporality {
         self.exporter.temporality()
+    }
+}
+
+impl<E: SpanExporter> SpanExporter for Told<E> {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let sent = self.exporter.export(batch).await;
+        self.reached.note(&sent);
+        sent
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.exporter.shutdown_with_timeout(timeout)
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.exporter.force_flush()
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.exporter.set_resource(resource);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_collector_that_stays_away_is_said_to_be_once() {
+        let endpoint = Endpoint::new("http://localhost:4317").unwrap();
+        for (away, news) in [
+            (false, false),
+            (true, true),
+            (true, false),
+            (false, true),
+            (false, false),
+            (true, true),
+        ] {
+            assert_eq!(endpoint.reached.is_news(away), news);
+        }
+    }
+
+    #[test]
+    fn an_endpoint_is_a_url_of_a_host() {
+        for (address, fine) in [
+            ("http://collector.monitoring:4317", true),
+            ("https://10.0.0.1:4317/", true),
+            ("collector:4317", false),
+            ("grpc://collector:4317", false),
+            ("", false),
+            ("http://", false),
+        ] {
+            assert_eq!(Endpoint::new(address).is_ok(), fine, "{address}");
+        }
     }
 }
