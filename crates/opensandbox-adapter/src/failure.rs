@@ -48,7 +48,7 @@ pub enum Failure {
     /// The server refused the request in its own words.
     #[error("the server refused with status {status}, {code}{}", after(": ", .message))]
     Refused {
-        /// HTTP status, 4xx.
+        /// HTTP status, 4xx, or the 500 in which a refusal of Docker's comes.
         status: u16,
         /// Stable code of the server.
         code: String,
@@ -224,6 +224,11 @@ impl Unsuccessful<'_> {
             (500, Some(word)) if word.code.ends_with("::SANDBOX_IMAGE_PULL_FAILED") => Failure::ImagePull {
                 message: excerpt(word),
             },
+            (500, Some(word)) if docker_refusal(&word).is_some() => Failure::Refused {
+                status,
+                code: word.code.clone(),
+                message: clean(&hide(docker_refusal(&word).unwrap_or_default()), EXCERPT),
+            },
             (503, None) => Failure::Overloaded {
                 retry_after: self.retry_after(),
             },
@@ -253,6 +258,21 @@ impl Unsuccessful<'_> {
     fn retry_after(&self) -> Option<Duration> {
         retry_after(self.retry_after?.to_str().ok()?, self.now)
     }
+}
+
+/// What Docker said where it would not make the container, for want of the CPUs that were asked for, for example: then
+/// there is none. Where it made one and could not start it, there may have been one that ran.
+fn docker_refusal(word: &ServerWord) -> Option<&str> {
+    if !word.code.ends_with("::SANDBOX_START_FAILED") {
+        return None;
+    }
+    let rest = word
+        .message
+        .strip_prefix("Failed to create or start container: ")?;
+    let (status, rest) = rest.split_once(" Client Error for ")?;
+    let (url, said) = rest.split_once(": ")?;
+    let refused = status.len() == 3 && status.starts_with('4') && url.contains("/containers/create");
+    refused.then_some(said)
 }
 
 /// A namespace's quota is about the request, not about the key.
@@ -443,6 +463,56 @@ mod tests {
             assert_eq!((r, c), (reason, certain), "{status} {body}: {message}");
             assert!(!message.contains("canary") && !message.contains('<'), "{message}");
             assert!(!message.contains('\n') && message.len() < 700, "{message}");
+        }
+    }
+
+    #[test]
+    fn a_container_that_docker_would_not_make_is_a_refusal_and_one_that_it_could_not_start_is_none() {
+        let answer = |cause: &str| {
+            let message = format!("Failed to create or start container: {cause}");
+            serde_json::json!({"code": "DOCKER::SANDBOX_START_FAILED", "message": message}).to_string()
+        };
+        let create = "http+docker://localhost/v1.41/containers/create?name=sandbox-1";
+        let start = "http+docker://localhost/v1.41/containers/1/start";
+        for (cause, refused) in [
+            (
+                format!(
+                    r#"400 Client Error for {create}: Bad Request ("Range of CPUs is from 0.01 to 2.00")"#
+                ),
+                Some(r#"Bad Request ("Range of CPUs is from 0.01 to 2.00")"#),
+            ),
+            (
+                format!("500 Server Error for {create}: Internal Server Error"),
+                None,
+            ),
+            (format!("400 Client Error for {start}: Bad Request"), None),
+            (
+                format!("400 Client Error for {start}: 400 Client Error for {create}: Bad Request"),
+                None,
+            ),
+            (
+                format!("500 Server Error for {start}: 400 Client Error for {create}: Bad Request"),
+                None,
+            ),
+            (
+                format!("it said 400 Client Error for {create}: Bad Request"),
+                None,
+            ),
+            ("UnixHTTPConnectionPool: Read timed out.".to_owned(), None),
+        ] {
+            let (reason, certain, message) = sorted(500, &answer(&cause));
+            assert_eq!(certain, refused.is_some(), "{message}");
+            match refused {
+                Some(said) => {
+                    assert_eq!(reason, "BackendRejected");
+                    assert!(message.ends_with(said), "{message}");
+                    assert!(
+                        !message.contains("sandbox-1"),
+                        "every other try would have other words: {message}"
+                    );
+                }
+                None => assert_eq!(reason, "BackendUnavailable"),
+            }
         }
     }
 
