@@ -11,6 +11,10 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 /// The largest number of millicores whose billionths the server can still count.
 const MOST_MILLICORES: i64 = i64::MAX / 1_000_000;
 
+/// The least that the kernel lets a container have, and so what the kubelet makes of less too: a millisecond of each
+/// tenth of a second.
+const LEAST_MILLICORES: i64 = 10;
+
 /// These quantities, as a create request has them.
 pub(crate) fn amounts(quantities: Option<&ResourceQuantities>) -> Result<BTreeMap<String, String>, Why> {
     let mut amounts = BTreeMap::new();
@@ -22,6 +26,12 @@ pub(crate) fn amounts(quantities: Option<&ResourceQuantities>) -> Result<BTreeMa
         let millicores = millicores
             .filter(|m| *m <= MOST_MILLICORES)
             .ok_or_else(|| too_much("cpu", cpu))?;
+        // Nothing stays nothing.
+        let millicores = if millicores > 0 {
+            millicores.max(LEAST_MILLICORES)
+        } else {
+            millicores
+        };
         amounts.insert("cpu".to_owned(), format!("{millicores}m"));
     }
     if let Some(memory) = &quantities.memory {
@@ -67,7 +77,10 @@ mod tests {
         for (cpu, memory, expected) in [
             ("", "", Ok("")),
             ("2", "1.5Gi", Ok("2000m 1610612736")),
-            ("100u", "512m", Ok("1m 1")),
+            ("100u", "512m", Ok("10m 1")),
+            ("9m", "", Ok("10m")),
+            ("10001u", "", Ok("11m")),
+            ("0", "", Ok("0m")),
             ("1k", "0.5Gi", Ok("1000000m 536870912")),
             ("0.1", "1e3", Ok("100m 1000")),
             ("1500m", "1E", Ok("1500m 1000000000000000000")),

@@ -24,7 +24,7 @@ async fn limits_are_sent_in_whole_bytes_and_millicores_and_never_rounded_down() 
     with(async |trial| {
         let _adapter = trial.start().await?;
         for (cpu, memory, sent_cpu, sent_memory) in [
-            ("100u", "1.5Gi", "1m", "1610612736"),
+            ("100u", "1.5Gi", "10m", "1610612736"),
             ("1k", "512m", "1000000m", "1"),
             ("0.1", "1e3", "100m", "1000"),
         ] {
