@@ -23,6 +23,12 @@ use crate::request;
 use crate::wire::Sandbox;
 use crate::wrapper;
 
+/// How long after its start was asked for a sandbox that is up is looked into for whether its command is started. That
+/// takes it an instant; after this it is believed, for a log may have lost its beginning.
+const DECIDES_WITHIN: SignedDuration = SignedDuration::from_secs(10);
+/// When it is looked into again.
+const DECIDES_SOON: Duration = Duration::from_millis(200);
+
 /// When a stop that the server has not carried out is looked at again.
 const AGAIN: SignedDuration = SignedDuration::from_secs(1);
 
@@ -78,20 +84,39 @@ pub(crate) async fn observe(job: Recorded<'_>, reached: &Reached) -> Result<Stat
         return reached.missing(job).await;
     };
     server.is_not_gone(id);
-    let needs_evidence = match mapping::phase(&sandbox) {
-        Phase::Over(_) | Phase::Expired | Phase::SaidToBeOver => true,
-        Phase::Pending | Phase::Up | Phase::Frozen | Phase::Unknown => false,
-    };
     let at = Timestamp::now();
-    if !needs_evidence {
-        return Ok(state(job, &sandbox, "", "", at));
+    match mapping::phase(&sandbox) {
+        Phase::Over(_) | Phase::Expired | Phase::SaidToBeOver => {
+            let (log, events) = futures::join!(client.log(id), client.events(id));
+            let (Some(log), Some(events)) = (log.map_err(why)?, events.map_err(why)?) else {
+                server.sightings.note_gone(id);
+                return reached.missing(job).await;
+            };
+            return Ok(state(job, &sandbox, &log, &events, at));
+        }
+        phase @ (Phase::Up | Phase::Frozen)
+            if is_new(job, at) && metadata::is_of(&sandbox.metadata, job.job()) =>
+        {
+            let attempt = metadata::attempt(&sandbox.metadata).unwrap_or_default();
+            // A log that cannot be read holds nothing up.
+            let log = client.log(id).await.ok().flatten();
+            if log.is_some_and(|log| !wrapper::has_begun(&log, attempt)) {
+                server
+                    .sightings
+                    .tell_after(DECIDES_SOON, ObjectRef::from_obj(job.job()));
+                let stopped = phase == Phase::Frozen && job.stop().is_some();
+                return Ok(mapping::undecided(stopped.then_some(at)));
+            }
+        }
+        Phase::Up | Phase::Frozen | Phase::Pending | Phase::Unknown => {}
     }
-    let (log, events) = futures::join!(client.log(id), client.events(id));
-    let (Some(log), Some(events)) = (log.map_err(why)?, events.map_err(why)?) else {
-        server.sightings.note_gone(id);
-        return reached.missing(job).await;
-    };
-    Ok(state(job, &sandbox, &log, &events, at))
+    Ok(state(job, &sandbox, "", "", at))
+}
+
+/// Whether the command of the recorded sandbox has not been seen started, and its start was asked for just now.
+fn is_new(job: Recorded<'_>, now: Timestamp) -> bool {
+    let asked = job.execution().start_requested_time.as_ref();
+    !job.started() && asked.is_some_and(|asked| now.duration_since(asked.0).abs() < DECIDES_WITHIN)
 }
 
 /// What the recorded sandbox, its log and its events mean that the server showed when it was asked `at` that time.

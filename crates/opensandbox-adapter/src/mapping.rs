@@ -105,13 +105,13 @@ pub fn state(look: &Look<'_>) -> State {
         Phase::Frozen => running(look, look.stop_requested.then_some(look.at)),
         Phase::Up => running(look, None),
         Phase::Pending | Phase::Unknown if look.has_started() => running(look, None),
-        Phase::Pending => waiting(Why::new(PENDING, "the server prepares the sandbox")),
+        Phase::Pending => waiting(Why::new(PENDING, "the server prepares the sandbox"), None),
         Phase::Unknown => {
             let shown = format!(
                 "the server shows the sandbox in a state that is not known: {:?}",
                 look.sandbox.state
             );
-            waiting(Why::new(PENDING, clean(&shown, EXCERPT)))
+            waiting(Why::new(PENDING, clean(&shown, EXCERPT)), None)
         }
     }
 }
@@ -131,11 +131,17 @@ fn running(look: &Look<'_>, stopping_since: Option<Timestamp>) -> State {
     })
 }
 
-fn waiting(why: Why) -> State {
+/// A sandbox that has just come up, and whose log does not show yet that its command is started.
+pub(crate) fn undecided(stopping_since: Option<Timestamp>) -> State {
+    let why = Why::new(PENDING, "the sandbox is up, and has not started its command yet");
+    waiting(why, stopping_since)
+}
+
+fn waiting(why: Why, stopping_since: Option<Timestamp>) -> State {
     State::Waiting(Waiting {
         why,
         node: None,
-        stopping_since: None,
+        stopping_since,
     })
 }
 
@@ -144,7 +150,7 @@ fn over(look: &Look<'_>, code: Option<i32>) -> End {
     let unstarted = look
         .evidence
         // A launcher that says so and then exits with 0 is none that we know.
-        .filter(|evidence| *evidence != Evidence::NoLauncher || code != Some(0))
+        .filter(|evidence| !matches!(evidence, Evidence::NoLauncher | Evidence::TooLong) || code != Some(0))
         .and_then(unstarted);
     if let Some(why) = unstarted {
         return end(look, Exit::Unstartable(why));
@@ -187,6 +193,11 @@ fn unstarted(evidence: Evidence) -> Option<Why> {
         Evidence::NoLauncher => (
             START_ERROR,
             "OpenSandbox's launcher cannot run in the image: it needs a /bin/sh of the node's architecture",
+        ),
+        Evidence::TooLong => (
+            START_ERROR,
+            "command, args and environment together are longer than Linux lets a process be given there, often 2 MiB; \
+             put content into files of the image, or fetch it from the command",
         ),
     };
     Some(Why::new(reason, message))
@@ -277,7 +288,8 @@ fn expired(look: &Look<'_>) -> End {
             | Evidence::NoWorkingDirectory
             | Evidence::TooLate
             | Evidence::NoClock
-            | Evidence::NoLauncher,
+            | Evidence::NoLauncher
+            | Evidence::TooLong,
         ) => true,
     };
     if ended_before {

@@ -258,6 +258,15 @@ impl Sightings {
         }
     }
 
+    /// Has a Job look again after this time.
+    pub(crate) fn tell_after(&self, time: Duration, job: ObjectRef<Job>) {
+        let changes = self.changes.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(time).await;
+            let _ = changes.send(job);
+        });
+    }
+
     fn tell(&self, job: ObjectRef<Job>) {
         // Fails only while the process ends.
         let _ = self.changes.send(job);

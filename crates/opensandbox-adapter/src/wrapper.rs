@@ -10,8 +10,10 @@
 //! - Lines of ours in the log: one before its output, an empty one and one of ours after it, on both streams. They
 //!   hold the id of the attempt, never a word of the command or its environment. Output that is still on its way in
 //!   the other stream may come later than they do, and what a left-over process writes in its last moments, too.
-//! - An empty file in `/tmp`, where there is one that may be written: it keeps the command from starting again in a
-//!   container that is started again. Such a Job's end is not known.
+//! - An empty file in `/tmp`, in `/var/tmp` and in `/`, wherever one may be written: they keep the command from starting
+//!   again in a container that is started again. Such a Job's end is not known. Only where none may be written, by a
+//!   user other than root in an image without a `/tmp` for everybody, does such a container run it again, within the
+//!   fence.
 //! - Its parent is the script, which ends with the command. What it leaves running is killed with the sandbox.
 //! - Interrupts (INT, QUIT) are ignored where the shell or the launcher ignores them for what they start with `&`:
 //!   dash, busybox and the launcher do.
@@ -37,8 +39,16 @@ pub(crate) const LAUNCH: &str = include_str!("launch.sh");
 /// What the script calls itself, in the shell's own messages too.
 pub(crate) const NAME: &str = "ayatori";
 
-/// The file that marks a sandbox in which the command has started, without the id of the attempt.
-const MARK: &str = "/tmp/.ayatori-";
+/// Where files mark a sandbox in which the command has started: any of them does. `/tmp` may be emptied when a container
+/// is started again, or be missing; the others may belong to root.
+const MARKED: [&str; 3] = ["/tmp", "/var/tmp", ""];
+
+/// The files that do so, as one word of names without spaces.
+fn marks(attempt: &str) -> String {
+    MARKED
+        .map(|place| format!("{place}/.ayatori-{attempt}"))
+        .join(" ")
+}
 
 /// When a command may start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +77,7 @@ pub fn entrypoint(
         fence.earliest.as_second().to_string(),
         fence.latest.as_second().to_string(),
         working_dir.unwrap_or_default().to_owned(),
-        format!("{MARK}{attempt}"),
+        marks(attempt),
     ];
     wrapper
         .into_iter()
@@ -111,6 +121,8 @@ pub enum Evidence {
     NoClock,
     /// The launcher could not run in this image, or found no shell in it: the command was not started.
     NoLauncher,
+    /// Linux did not take as long an environment: the command was not started.
+    TooLong,
 }
 
 /// What the log of a sandbox shows of the attempt's command: the tail of the log, in any order and with any text
@@ -136,6 +148,15 @@ pub fn evidence(log: &str, attempt: &str) -> Option<Evidence> {
             _ => None,
         },
     }
+}
+
+/// Whether the log of a sandbox shows that the attempt's command was about to be started, and does not show that it was
+/// not.
+pub(crate) fn has_begun(log: &str, attempt: &str) -> bool {
+    matches!(
+        evidence(log, attempt),
+        Some(Evidence::Starting | Evidence::Ended { .. })
+    )
 }
 
 /// What a line of the script says, up to its full stop: without that the line was cut.
@@ -165,13 +186,17 @@ fn exit_code(text: &str) -> Option<u8> {
     text.parse().ok().filter(|code: &u8| code.to_string() == text)
 }
 
-/// The container runtime or the server's launcher says that the image has no usable shell.
+/// The container runtime or the server's launcher says that it could not run in the image, or found no usable shell.
 fn launch_failure(log: &str) -> Option<Evidence> {
-    let says = |line: &str| {
-        line.contains("exec /opt/opensandbox/bootstrap.sh: ")
-            || line.contains("neither bash nor sh found in PATH")
-    };
-    log.lines().any(says).then_some(Evidence::NoLauncher)
+    log.lines().find_map(
+        |line| match line.split_once("exec /opt/opensandbox/bootstrap.sh: ") {
+            Some((_, "argument list too long")) => Some(Evidence::TooLong),
+            Some(_) => Some(Evidence::NoLauncher),
+            None => line
+                .contains("neither bash nor sh found in PATH")
+                .then_some(Evidence::NoLauncher),
+        },
+    )
 }
 
 #[cfg(test)]

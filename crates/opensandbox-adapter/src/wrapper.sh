@@ -1,7 +1,7 @@
 # Says whether a command may still be run; followed by launch.sh, which runs it. Any POSIX shell; builtins only, but
 # for `mkdir` and `date` where nothing else helps. The lines that begin with # are not sent.
 #
-#   sh -c SCRIPT NAME ATTEMPT EARLIEST LATEST DIRECTORY MARK COMMAND [ARGUMENT...]
+#   sh -c SCRIPT NAME ATTEMPT EARLIEST LATEST DIRECTORY MARKS COMMAND [ARGUMENT...]
 #
 # Until the command is started no variable is set but by a name that no environment is likely to hold, for a shell
 # passes on what it assigns to a variable of the environment. What runs in ( ) or $( ) may use any.
@@ -52,10 +52,15 @@ case $? in
 *) ayatori_refuse 'no clock' ;;
 esac
 
-# A container can be started again, by its runtime or by somebody, and its disk remembers the first time. Where nothing
-# can be written there is nothing to remember.
-[ ! -e "$5" ] || ayatori_refuse 'started before'
-(set -C && : >"$5") 2>/dev/null
+# A container can be started again, by its runtime or by somebody, and its disk remembers the first time: wherever it can
+# be written, for some places are emptied. Where nothing can be written there is nothing to remember.
+for ayatori_mark in $5; do
+    [ ! -e "$ayatori_mark" ] || ayatori_refuse 'started before'
+done
+for ayatori_mark in $5; do
+    (set -C && : >"$ayatori_mark") 2>/dev/null
+done
+unset ayatori_mark
 
 ayatori_directory=$4
 shift 5

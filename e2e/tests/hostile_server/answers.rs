@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use ayatori_core::conditions::{RESULT_UNKNOWN, SCHEDULED};
+use ayatori_core::conditions::{RESULT_UNKNOWN, SCHEDULED, STARTED};
 use ayatori_core::job::{EnvVar, Job, Outcome};
 use ayatori_e2e::api::eventually;
 use ayatori_e2e::ground::{condition, holds, status};
@@ -142,6 +142,7 @@ async fn a_sandbox_that_comes_up_after_the_fence_starts_nothing() -> anyhow::Res
         let job = trial.create("").await?;
         let job = trial.when_finished(&job).await?;
         expect(&job, Outcome::Failed, "StartTooLate", None)?;
+        ensure!(!holds(&job, STARTED), "its command never started");
         trial.expect_one_post(&job, 0)
     })
     .await

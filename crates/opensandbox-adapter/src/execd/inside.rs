@@ -110,7 +110,11 @@ fn statement<'a>(id: &HoldId, text: &'a str) -> Option<&'a str> {
 fn evidence(id: &HoldId, end: &str) -> Option<Evidence> {
     wrapper::evidence(end, &id.to_string()).filter(|evidence| match evidence {
         Evidence::Ended { .. } | Evidence::Unstartable { .. } | Evidence::NoWorkingDirectory => true,
-        Evidence::Starting | Evidence::TooLate | Evidence::NoClock | Evidence::NoLauncher => false,
+        Evidence::Starting
+        | Evidence::TooLate
+        | Evidence::NoClock
+        | Evidence::NoLauncher
+        | Evidence::TooLong => false,
     })
 }
 

@@ -194,6 +194,7 @@ fn a_command_that_never_started_says_why() {
         (126, Evidence::Unstartable { code: 126 }, "StartError"),
         (125, Evidence::NoWorkingDirectory, "StartError"),
         (1, Evidence::NoLauncher, "StartError"),
+        (1, Evidence::TooLong, "StartError"),
         (125, Evidence::TooLate, "StartTooLate"),
         (125, Evidence::NoClock, "StartTooLate"),
         // Stopped in the meantime.

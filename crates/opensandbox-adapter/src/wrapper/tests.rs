@@ -81,8 +81,11 @@ impl Place {
         let mark = self.path(&format!("mark-{}", MARKS.fetch_add(1, Ordering::Relaxed)));
         let words = entrypoint.iter().skip(1).map(ExposeSecret::expose_secret);
         let words = words.map(|word| {
-            let is_mark = word == format!("{MARK}{ATTEMPT}");
-            if is_mark { mark.to_str().unwrap() } else { word }
+            if word == marks(ATTEMPT) {
+                mark.to_str().unwrap()
+            } else {
+                word
+            }
         });
         command
             .args(words)
@@ -349,6 +352,33 @@ fn a_command_does_not_start_again_in_a_container_that_is_started_again() {
 }
 
 #[test]
+fn any_place_that_can_be_written_remembers_that_the_command_has_started() {
+    for place in Place::all() {
+        let [earliest, latest] = [now().earliest, now().latest].map(|t| t.as_second().to_string());
+        let script = script(&[FENCE, LAUNCH]);
+        let run = |marks: &str| {
+            let words = [
+                "-c", &script, NAME, ATTEMPT, &earliest, &latest, "", marks, "/bin/sh", "-c", "echo ran",
+            ];
+            let mut command = Command::new(place.path("sh"));
+            place
+                .run(command.args(words).env_clear(), "")
+                .log()
+                .contains("ran")
+        };
+        let [emptied, kept, missing] = ["emptied", "kept", "missing/mark"].map(|name| place.path(name));
+        let marks = [&missing, &emptied, &kept]
+            .map(|mark| mark.display().to_string())
+            .join(" ");
+        assert!(run(&marks), "{}", place.shell);
+        fs::remove_file(&emptied).unwrap();
+        assert!(!run(&marks), "{}", place.shell);
+        fs::remove_file(&kept).unwrap();
+        assert!(run(&marks), "{}: only by a mark is it known", place.shell);
+    }
+}
+
+#[test]
 fn a_shown_uptime_of_the_container_is_no_clock_and_another_one_is_asked() {
     for place in Place::all() {
         // A container that was started half a minute ago on a machine that was not.
@@ -566,6 +596,27 @@ fn an_image_that_cannot_run_the_launcher_is_recognized() {
     }
 }
 
+#[test]
+fn an_environment_that_linux_does_not_take_is_told_from_an_image_that_cannot_run_the_launcher() {
+    let log = "2026-11-29T21:45:20Z exec /opt/opensandbox/bootstrap.sh: argument list too long\n";
+    assert_eq!(evidence(log, ATTEMPT), Some(Evidence::TooLong));
+}
+
+#[test]
+fn a_command_has_begun_where_the_script_said_so_and_not_that_it_could_not_be() {
+    for (said, begun) in [
+        (vec![], false),
+        (vec!["starting"], true),
+        (vec!["starting", "ended 3"], true),
+        (vec!["starting", "unstartable 127"], false),
+        (vec!["too late"], false),
+        (vec!["no working directory"], false),
+    ] {
+        let log: String = said.iter().map(|said| line(said)).collect();
+        assert_eq!(has_begun(&format!("noise\n{log}"), ATTEMPT), begun, "{said:?}");
+    }
+}
+
 /// Text of a command, which does not know the attempt.
 fn noise() -> impl Strategy<Value = String> {
     prop_oneof![
@@ -585,7 +636,7 @@ proptest! {
         let log = format!("{}{before}\n{}{after}", line("starting"), line(&format!("ended {code}")));
         prop_assert_eq!(evidence(&log, ATTEMPT), by_itself(code));
         let alone = evidence(&format!("{before}{after}"), ATTEMPT);
-        prop_assert!(matches!(alone, None | Some(Evidence::NoLauncher)), "{alone:?}");
+        prop_assert!(matches!(alone, None | Some(Evidence::NoLauncher | Evidence::TooLong)), "{alone:?}");
     }
 
     #[test]
