@@ -7,6 +7,7 @@ pub mod counter;
 pub mod gate;
 pub mod ground;
 pub mod opensandbox;
+pub mod prometheus;
 pub mod replica;
 pub mod sandboxes;
 pub mod shell;
