@@ -12,6 +12,7 @@ use std::path::Path;
 use std::process::Command;
 
 const TESTS: &str = include_str!("alert_rules/tests.yaml");
+const HOW_TO: &str = include_str!("../../docs/how-to/monitor.md");
 /// What the tests call the rules.
 const RULES: &str = "rules.yaml";
 
@@ -72,9 +73,11 @@ fn every_alert_is_tested_has_a_severity_and_leads_to_its_runbook() {
     for alert in &alerts {
         let name = text(alert, &["alert"]);
         assert!(TESTS.contains(&format!("\"{name}\"")), "{name} has no test");
+        let severity = text(alert, &["labels", "severity"]);
+        assert!(["critical", "warning"].contains(&severity), "{name}: {severity}");
         assert!(
-            ["critical", "warning"].contains(&text(alert, &["labels", "severity"])),
-            "{name}"
+            HOW_TO.contains(&format!("| `{name}` | {severity} |")),
+            "{name} is not in the table of docs/how-to/monitor.md"
         );
         let url = text(alert, &["annotations", "runbook_url"]);
         let runbook = Path::new(url).file_name().unwrap();
