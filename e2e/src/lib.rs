@@ -3,6 +3,7 @@
 pub mod accounts;
 pub mod api;
 pub mod audit;
+pub mod collector;
 pub mod counter;
 pub mod gate;
 pub mod ground;

@@ -221,6 +221,20 @@ impl Stage {
         Replica::spawn(command)
     }
 
+    /// Starts a replica that serves its metrics there, and sends them and its traces to this collector, without delay.
+    pub fn start_watched(
+        &self,
+        identity: &str,
+        listen: std::net::SocketAddr,
+        collector: &str,
+    ) -> anyhow::Result<Replica> {
+        let mut command = self.command(identity, None)?;
+        command
+            .args(["--listen", &listen.to_string(), "--otlp-endpoint", collector])
+            .env("OTEL_METRIC_EXPORT_INTERVAL", "500");
+        Replica::spawn(command)
+    }
+
     fn command(&self, identity: &str, fault: Option<&str>) -> anyhow::Result<Command> {
         let mut command = Command::new(given(self.adapter.variable())?);
         command

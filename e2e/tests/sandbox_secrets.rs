@@ -1,4 +1,5 @@
-//! What an adapter that says everything it can say never says: API keys, values of Secrets, image credentials.
+//! What an adapter that says everything it can say never says: API keys, values of Secrets, image credentials: not
+//! in its log, nor in objects, metrics or traces.
 
 use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -7,12 +8,14 @@ use anyhow::{Context, ensure};
 use ayatori_core::conditions::SCHEDULED;
 use ayatori_core::job::Outcome;
 use ayatori_e2e::accounts::SYSTEM_NAMESPACE;
+use ayatori_e2e::api::eventually;
+use ayatori_e2e::collector::Collector;
 use ayatori_e2e::replica::{Adapter, Stage, kubectl};
 use ayatori_e2e::sandboxes::{Sandboxes, with_sandboxes};
 use ayatori_e2e::world::expect;
 use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
 use kube::api::PostParams;
+use kube::{Api, ResourceExt};
 use serde_json::json;
 
 /// A value, and how the API writes it in a Secret.
@@ -58,7 +61,9 @@ async fn tells_no_secret(sandboxes: &Sandboxes, stage: &Stage) -> anyhow::Result
     let log = tempfile::NamedTempFile::new()?;
     let listen = free_address()?;
     stage.forget_leaders().await?;
-    let replica = stage.start_talkative("talkative", log.reopen()?, listen, &[])?;
+    let collector = Collector::start().await?;
+    let flags = ["--otlp-endpoint", &collector.endpoint];
+    let replica = stage.start_talkative("talkative", log.reopen()?, listen, &flags)?;
 
     let mut uses = sandboxes.job(
         "uses",
@@ -85,6 +90,12 @@ async fn tells_no_secret(sandboxes: &Sandboxes, stage: &Stage) -> anyhow::Result
         .await?
         .text()
         .await?;
+    let own = job.uid().context("no UID")?.replace('-', "");
+    eventually("the end of the Job has arrived as a span", async || {
+        Ok(collector.spans(&own).iter().any(|sent| sent.span.name == "Job"))
+    })
+    .await?;
+    let traces = collector.transcript();
     replica.kill().await?;
     let mut said = String::new();
     log.reopen()?.read_to_string(&mut said)?;
@@ -92,6 +103,7 @@ async fn tells_no_secret(sandboxes: &Sandboxes, stage: &Stage) -> anyhow::Result
         ("the objects", &objects, "name: refused"),
         ("the log", &said, "TRACE"),
         ("the metrics", &metrics, "# TYPE"),
+        ("the traces", &traces, "backend request"),
     ] {
         ensure!(
             text.contains(sign),
@@ -109,10 +121,11 @@ async fn tells_no_secret(sandboxes: &Sandboxes, stage: &Stage) -> anyhow::Result
         }
     }
     println!(
-        "searched {} lines of log, {} of objects and {} of metrics",
+        "searched {} lines of log, {} of objects, {} of metrics and {} of traces",
         said.lines().count(),
         objects.lines().count(),
-        metrics.lines().count()
+        metrics.lines().count(),
+        traces.lines().count()
     );
     Ok(())
 }
