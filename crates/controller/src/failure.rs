@@ -89,11 +89,35 @@ pub fn brief(error: &Error) -> String {
                 "{} {}: {}",
                 status.code,
                 status.reason,
-                clean(&status.message, EXCERPT)
+                clean(&without_echo(&status.message), EXCERPT)
             )
         }
         other => clean(&root_cause(other), EXCERPT),
     }
+}
+
+/// An answer without the objects in it, each quoted as Go does: they may be long, hold what nobody should read, and stand
+/// before the words that say what is wrong.
+fn without_echo(message: &str) -> String {
+    let mut rest = message;
+    let mut kept = String::new();
+    while let Some((before, object)) = rest.split_once("\"{") {
+        kept.push_str(before);
+        kept.push('…');
+        rest = after_quoted(object);
+    }
+    kept + rest
+}
+
+/// What comes after the end of a quoted string.
+fn after_quoted(text: &str) -> &str {
+    let mut escaped = false;
+    let end = text.char_indices().find(|(_, character)| {
+        let ends = *character == '"' && !escaped;
+        escaped = *character == '\\' && !escaped;
+        ends
+    });
+    end.and_then(|(at, _)| text.get(at + 1..)).unwrap_or_default()
 }
 
 fn root_cause(error: &dyn std::error::Error) -> String {
@@ -120,5 +144,28 @@ fn reason(error: &Error) -> &'static str {
             _ => "ApiError",
         },
         _ => "Unreachable",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_is_said_without_the_object_that_the_answer_echoes() {
+        for (message, kept) in [
+            (
+                r#""" is invalid: patch: Invalid value: "{\"spec\":{\"env\":[{\"value\":\"a \\\"secret\\\"\"}]}}": strict decoding error: unknown field "status.x""#,
+                r#""" is invalid: patch: Invalid value: …: strict decoding error: unknown field "status.x""#,
+            ),
+            (r#"cut off in "{\"spec\":{"#, "cut off in …"),
+            (r#"jobs "a" is forbidden: no"#, r#"jobs "a" is forbidden: no"#),
+            (
+                r#"first "{}", then "{\"a\":1}" and no more"#,
+                "first …, then … and no more",
+            ),
+        ] {
+            assert_eq!(without_echo(message), kept);
+        }
     }
 }
