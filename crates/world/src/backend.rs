@@ -1,10 +1,6 @@
-//! Executions and requests on their way, and what a backend shows of them.
+//! Executions, and requests on their way.
 
-use ayatori_core::execution::{End, ExecutionName, Exit, State, Stopper, Waiting, Why};
-use ayatori_core::execution::{Gone, Running};
-use jiff::Timestamp;
-
-use crate::objects::{TICK, second};
+use crate::objects::TICK;
 
 /// How a backend starts commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +37,8 @@ pub(crate) enum Life {
     Running,
     /// Its command is frozen.
     Paused,
+    /// It runs on, on a node that does not report, and nothing shows it any more.
+    Orphaned,
     Ended(Ending),
     /// It does not exist any more.
     Gone,
@@ -51,12 +49,16 @@ pub(crate) enum Life {
 pub(crate) enum Ending {
     /// Its command exited with code 0, as many do also when they are told to stop.
     Exited,
-    /// Its command never started.
+    /// It had been let go, and its command never started.
     Unstarted,
+    /// It was never let go.
+    StillHeld,
     /// Its command refused to start after its fence.
     TooLate,
-    /// Somebody stopped it and the backend does not tell how it ended.
+    /// Its command ended and the backend has lost how.
     Unmeasured,
+    /// Its command exited with code 0 after somebody had sent it a signal to stop.
+    Signalled,
 }
 
 /// Who asked for an end.
@@ -66,6 +68,8 @@ pub(crate) enum Who {
     Us,
     /// The backend does not say.
     Somebody,
+    /// The cluster evicted it, and says so.
+    Evictor,
 }
 
 /// One execution.
@@ -86,6 +90,8 @@ pub(crate) struct Execution {
     pub(crate) ended: i16,
     /// The second after which its command refuses to start.
     pub(crate) fence: i16,
+    /// Number of the attempt that created it; zero if it was prepared.
+    pub(crate) attempt: u8,
     pub(crate) server: u8,
     /// The tick in which it was created.
     pub(crate) born: u8,
@@ -94,12 +100,13 @@ pub(crate) struct Execution {
 }
 
 impl Execution {
+    /// Whether its backend shows it.
     pub(crate) fn exists(&self) -> bool {
-        !matches!(self.life, Life::Unborn | Life::Gone)
+        !matches!(self.life, Life::Unborn | Life::Gone | Life::Orphaned)
     }
 
     pub(crate) fn runs(&self) -> bool {
-        matches!(self.life, Life::Running | Life::Paused)
+        matches!(self.life, Life::Running | Life::Paused | Life::Orphaned)
     }
 
     /// Nothing of it is left but that it was there.
@@ -143,6 +150,7 @@ pub(crate) enum Message {
     None,
     Create {
         uid: u8,
+        attempt: u8,
         fence: i16,
         server: u8,
         by: u8,
@@ -160,106 +168,5 @@ impl Message {
             Message::None => None,
             Message::Create { by, .. } | Message::Start { by, .. } => Some(by),
         }
-    }
-}
-
-/// What was seen of the recorded execution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Sight {
-    Seen {
-        life: Life,
-        stop: Option<(i16, Who)>,
-        ended: i16,
-    },
-    /// It does not exist; nothing of it runs any more.
-    Missing,
-    /// It is not to be seen, and may run.
-    Lost,
-}
-
-impl Sight {
-    pub(crate) fn of(execution: &Execution) -> Self {
-        match execution.life {
-            Life::Unborn | Life::Gone => Sight::Missing,
-            life => Sight::Seen {
-                life,
-                stop: execution.stop,
-                ended: execution.ended,
-            },
-        }
-    }
-
-    /// In the words of the project.
-    pub(crate) fn state(self) -> State {
-        let why = |reason: &str| Why::new(reason, "said by the simulated backend");
-        let (life, stop, ended) = match self {
-            Sight::Missing => {
-                return State::Gone(Gone {
-                    proven: true,
-                    why: why("ExecutionNotFound"),
-                });
-            }
-            Sight::Lost => return State::Unobservable(why("BackendUnreachable")),
-            Sight::Seen { life, stop, ended } => (life, stop, ended),
-        };
-        let time = |at: i16| -> Timestamp { second(i64::from(at)) };
-        let stopping_since = stop.map(|(at, _)| time(at));
-        let end = |exit: Exit, finished_at, stopped_by| {
-            State::Ended(End {
-                exit,
-                started_at: None,
-                finished_at,
-                stopped_at: stopping_since,
-                stopped_by,
-                node: None,
-                note: None,
-            })
-        };
-        let stopper = match stop {
-            None => Stopper::Nobody,
-            Some((_, Who::Us)) => Stopper::Deadline,
-            Some((_, Who::Somebody)) => Stopper::Anybody(why("PodDeleted")),
-        };
-        match life {
-            Life::Held => State::Held,
-            Life::Unborn | Life::Pending | Life::Stuck | Life::Gone => State::Waiting(Waiting {
-                why: why("Pending"),
-                node: None,
-                stopping_since,
-            }),
-            Life::Running | Life::Paused => State::Running(Running {
-                renew_at: None,
-                started_at: None,
-                node: None,
-                stopping_since,
-            }),
-            Life::Ended(Ending::Exited) => end(
-                Exit::Code {
-                    code: 0,
-                    out_of_memory: false,
-                },
-                Some(time(ended)),
-                stopper,
-            ),
-            Life::Ended(Ending::Unstarted) => end(Exit::NeverStarted, None, stopper),
-            Life::Ended(Ending::TooLate) => end(Exit::Unstartable(why("StartTooLate")), None, stopper),
-            Life::Ended(Ending::Unmeasured) => {
-                end(Exit::Unmeasured, None, Stopper::Anybody(why("SandboxStopped")))
-            }
-        }
-    }
-}
-
-/// The name of an execution.
-pub(crate) fn name(kind: Kind, number: u8, batch: u8) -> ExecutionName {
-    match kind {
-        Kind::Named => ExecutionName {
-            id: format!("batch{batch}"),
-            uid: Some(format!("pod{number}")),
-        },
-        Kind::Unnamed | Kind::SingleShot => ExecutionName {
-            id: format!("sandbox{number}"),
-            uid: None,
-        },
     }
 }

@@ -2,10 +2,11 @@
 
 use crate::backend::{Execution, Kind, Life, Message, Who, of_our_stop};
 use crate::events::{Event, Events, free};
+use crate::faults::Fault;
 use crate::mind::{Deed, Did, Reply};
 use crate::objects::Card;
 use crate::promises::Broken;
-use crate::state::{End, Mutation, SLOTS, Waits, World};
+use crate::state::{End, SLOTS, Waits, World};
 use crate::surroundings::end_asked_for;
 
 impl Events<'_> {
@@ -69,7 +70,7 @@ impl Events<'_> {
 
     pub(crate) fn submits(&mut self, who: usize, card: &Card, by: u8) {
         let mut world = self.here;
-        let (_, fence) = card.attempt.expect("an attempt");
+        let (attempt, fence) = card.attempt.expect("an attempt");
         let server = card.server.expect("an attempt names its server");
         if world.hidden {
             world.processes[who].did(Did::Refused);
@@ -81,6 +82,7 @@ impl Events<'_> {
         };
         *free = Message::Create {
             uid: card.uid,
+            attempt,
             fence,
             server,
             by,
@@ -98,7 +100,11 @@ impl Events<'_> {
 
     pub(crate) fn starts(&mut self, who: usize, card: &Card, by: u8) {
         let mut world = self.here;
-        let execution = card.execution.expect("a recorded execution");
+        let recorded = card.execution.expect("a recorded execution");
+        let execution = match self.listed(card).first() {
+            Some(first) if self.has(Fault::StartsWhatItListsFirst) => u8::try_from(*first).unwrap(),
+            _ => recorded,
+        };
         let Some(free) = world.network.iter_mut().find(|m| **m == Message::None) else {
             self.cramped = true;
             return;
@@ -129,7 +135,7 @@ impl Events<'_> {
             world.breaks(Broken::AnothersExecution);
             return Reply::Done;
         }
-        if self.has(Mutation::StopsByDeleting) {
+        if self.has(Fault::StopsByDeleting) {
             if execution.runs() {
                 world.truth(card.uid).end = Some(End::Stopped);
             }
@@ -154,16 +160,26 @@ impl Events<'_> {
                 execution.expiring = true;
                 Reply::Later
             }
-            (Kind::Named | Kind::Unnamed, Life::Held | Life::Pending | Life::Running) => {
-                let by = if self.scene.kind == Kind::Named {
-                    Who::Somebody
-                } else {
-                    Who::Us
-                };
-                end_asked_for(execution, at, by);
+            (Kind::Named, Life::Held | Life::Pending | Life::Running) => {
+                end_asked_for(execution, at, Who::Somebody);
                 Reply::Done
             }
-            (Kind::Named | Kind::Unnamed, _) => Reply::Done,
+            (Kind::Named, _) => Reply::Done,
+            // Inside, whoever comes first: the start or the stop, the end or the stop.
+            (Kind::Unnamed, Life::Held | Life::Pending | Life::Running) if execution.stop.is_none() => {
+                let was_running = execution.runs();
+                end_asked_for(execution, at, Who::Us);
+                if was_running {
+                    world.truth(card.uid).end = Some(End::Stopped);
+                }
+                Reply::Later
+            }
+            // What was stopped shows that for ever. Only when that is stored may it go.
+            (Kind::Unnamed, _) if card.delivered => {
+                execution.vanish();
+                Reply::Done
+            }
+            (Kind::Unnamed, _) => Reply::Later,
         }
     }
 
@@ -209,7 +225,7 @@ impl Events<'_> {
         world.hangs_up(who);
         let unanswered = match here.processes[who].waits {
             Waits::Start => Did::Started(Reply::Unavailable),
-            Waits::Creation | Waits::Nothing if self.has(Mutation::ResendsUnanswered) => Did::Refused,
+            Waits::Creation | Waits::Nothing if self.has(Fault::ResendsUnanswered) => Did::Refused,
             Waits::Creation | Waits::Nothing => Did::Unanswered,
         };
         world.processes[who].did(unanswered);

@@ -1,9 +1,10 @@
 //! What can happen next.
 
 use crate::backend::{Execution, Life, Message};
+use crate::faults::Fault;
 use crate::mind::{Deed, Known, Mind, Move, Query, Situation};
 use crate::objects::{FAR, TICK, Version, job};
-use crate::state::{Budget, Moved, Mutation, Process, SLOTS, Scene, Surroundings, Waits, World};
+use crate::state::{Budget, Moved, Process, SLOTS, Scene, Surroundings, Waits, World};
 
 /// Something that happens. `who` is a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +22,7 @@ pub(crate) enum Event {
     GivesUp { who: usize },
     Crashes { who: usize },
     Arrives { message: Message },
+    ArrivesAndIsRepeated,
     Listed { number: usize },
     ComesUp { number: usize },
     ComesUpTooLate { number: usize },
@@ -30,6 +32,9 @@ pub(crate) enum Event {
     AnotherPod { number: usize },
     OutsiderStops { number: usize },
     OutsiderDeletes { number: usize },
+    CodeIsLost { number: usize },
+    Evicts { number: usize },
+    KubeletEnds { number: usize },
     Hides,
     Shows,
     Cancels,
@@ -84,7 +89,7 @@ pub(crate) fn after(here: &World, scene: &Scene, mind: &mut Mind) -> (Vec<Next>,
         cramped: false,
     };
     events.time();
-    for who in 0..2 {
+    for who in 0..usize::from(scene.processes) {
         events.process(who);
     }
     events.network();
@@ -148,8 +153,8 @@ impl Events<'_> {
         }
     }
 
-    pub(crate) fn has(&self, mutation: Mutation) -> bool {
-        self.scene.mutation == Some(mutation)
+    pub(crate) fn has(&self, fault: Fault) -> bool {
+        self.scene.fault == Some(fault)
     }
 
     // ---- time ----
@@ -188,6 +193,7 @@ pub(crate) fn situation(scene: &Scene, world: &World, who: usize) -> Situation {
         clock: scene.clock(who, world.now),
         class: process.class,
         attempts: world.attempts,
+        server: world.server,
     }
 }
 

@@ -12,7 +12,9 @@ use ayatori_core::ownership::{self, Ownership};
 use foldhash::fast::FixedState;
 use jiff::SignedDuration;
 
-use crate::backend::{Kind, Sight, name};
+use crate::backend::Kind;
+use crate::eyes::{Eyes, Seen, Word, name};
+use crate::faults::Fault;
 use crate::objects::{Card, Library, TICK, Version, broken_rule, class, tick};
 use crate::state::Scene;
 
@@ -23,7 +25,7 @@ pub(crate) struct Known {
     pub(crate) live: Option<LiveSight>,
     /// With the tick of the own clock at which it was asked.
     pub(crate) prospect: Option<(u8, Listed)>,
-    pub(crate) state: Option<Sight>,
+    pub(crate) state: Option<Seen>,
     pub(crate) remains: Option<Left>,
     pub(crate) done: Option<Did>,
     /// Number of the attempt that this process stored; zero if none.
@@ -77,7 +79,7 @@ impl Known {
     pub(crate) fn names(&self) -> Option<u8> {
         match self.prospect?.1 {
             Listed::Found(place) | Listed::Pending(place) => Some(place.number),
-            Listed::Nothing | Listed::Spoilt | Listed::Unknown => None,
+            Listed::Nothing | Listed::Otherwise(_) | Listed::Unknown => None,
         }
     }
 
@@ -114,8 +116,8 @@ pub(crate) enum Listed {
     Found(Place),
     /// It was created and has not come up.
     Pending(Place),
-    /// Somebody ended what was held.
-    Spoilt,
+    /// Something that cannot be recorded.
+    Otherwise(Word),
     /// No answer, or that of another server, which proves nothing.
     Unknown,
 }
@@ -168,6 +170,8 @@ pub(crate) struct Situation {
     pub(crate) class: u8,
     /// Attempts that were ever stored: the next one has a number of its own.
     pub(crate) attempts: u8,
+    /// The server that the parameters name.
+    pub(crate) server: u8,
 }
 
 /// What to do next, as `decide` says.
@@ -212,7 +216,9 @@ pub(crate) struct Mind {
     kind: Kind,
     window: SignedDuration,
     margin: SignedDuration,
+    fault: Option<Fault>,
     pub(crate) library: Library,
+    pub(crate) eyes: Eyes,
     moves: HashMap<Situation, Move, FixedState>,
 }
 
@@ -224,7 +230,9 @@ impl Mind {
             kind: scene.kind,
             window: ticks(scene.window),
             margin: ticks(scene.margin),
+            fault: scene.fault,
             library: Library::new(),
+            eyes: Eyes::new(scene.kind),
             moves: HashMap::default(),
         }
     }
@@ -298,17 +306,20 @@ impl Mind {
         let known = situation.known;
         let identity = |server: u8| BackendIdentity {
             parameters_uid: parameters_of(job),
-            endpoint_hash: format!("server{server}"),
+            // Where the backend is the cluster of the Job, there is no other.
+            endpoint_hash: match self.kind {
+                Kind::Named => String::new(),
+                Kind::Unnamed | Kind::SingleShot => format!("server{server}"),
+            },
         };
         let found = |at: Place| (name(self.kind, at.number, at.batch), identity(at.server));
         let unknown = || why("BackendUnreachable");
         let attempt = |number: u8| format!("attempt{number}");
         Facts {
-            // Answers of other servers are made unknown where they are given.
-            backend: job
-                .status
-                .as_ref()
-                .and_then(|s| s.execution.as_ref()?.backend.clone()),
+            backend: Some(identity(match self.fault {
+                Some(Fault::BelievesAnotherServer) => self.library.card(situation.copy).server.unwrap_or(1),
+                _ => situation.server,
+            })),
             parameters_uid: (situation.class > 0).then(|| format!("parameters{}", situation.class)),
             admission: known.admitted.then_some(Ok(Ok(()))),
             live: known.live.map(|live| {
@@ -328,12 +339,12 @@ impl Mind {
                         let (name, server) = found(at);
                         Ok(Prospect::Pending(name, server))
                     }
-                    Listed::Spoilt => Ok(Prospect::Spoilt(why("PodDeleted"))),
+                    Listed::Otherwise(word) => Ok(self.eyes.prospect(word).clone()),
                     Listed::Unknown => Err(unknown()),
                 };
                 (tick(asked), prospect)
             }),
-            state: known.state.map(Sight::state),
+            state: known.state.map(|seen| self.eyes.state(seen).clone()),
             remains: known.remains.map(|left| match left {
                 Left::Nothing => Ok(Remains::Nothing),
                 Left::Something => Ok(Remains::Something("an execution".to_owned())),

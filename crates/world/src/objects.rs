@@ -35,6 +35,14 @@ pub(crate) fn seconds(of: &Time) -> i64 {
     of.0.as_second() - EPOCH
 }
 
+/// The number that a name ends with.
+pub(crate) fn number_in(name: &str) -> u8 {
+    name.rsplit(|c: char| !c.is_ascii_digit())
+        .next()
+        .and_then(|digits| digits.parse().ok())
+        .unwrap_or_else(|| panic!("{name:?} has no number"))
+}
+
 /// A version of the Job. Two versions with the same content are the same one, so a write that is fenced by
 /// the version succeeds here whenever it succeeds on a real API server, and sometimes when it would not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -78,7 +86,7 @@ pub(crate) struct Card {
     pub(crate) accepted: Option<i64>,
     /// Number of the attempt, and the second of its fence.
     pub(crate) attempt: Option<(u8, i16)>,
-    /// Server that was recorded.
+    /// Server that was recorded, where there can be several.
     pub(crate) server: Option<u8>,
     /// Execution that was recorded.
     pub(crate) execution: Option<u8>,
@@ -94,18 +102,13 @@ impl Card {
     fn of(job: &Job) -> Self {
         let status = job.status.clone().unwrap_or_default();
         let execution = status.execution.unwrap_or_default();
-        let number = |name: &str| {
-            name.trim_start_matches(char::is_alphabetic)
-                .parse::<u8>()
-                .unwrap()
-        };
         // Where there are instances, the instance is the execution.
         let recorded = execution
             .id
             .as_deref()
             .map(|id| execution.uid.as_deref().unwrap_or(id));
         Self {
-            uid: number(job.metadata.uid.as_deref().unwrap()),
+            uid: number_in(job.metadata.uid.as_deref().unwrap()),
             deleting: is_deleting(job),
             protected: is_protected(job),
             cancelled: job.spec.cancel_requested == Some(true),
@@ -114,9 +117,13 @@ impl Card {
             attempt: execution
                 .attempt
                 .as_ref()
-                .map(|a| (number(&a.id), i16::try_from(seconds(&a.start_before)).unwrap())),
-            server: execution.backend.as_ref().map(|b| number(&b.endpoint_hash)),
-            execution: recorded.map(number),
+                .map(|a| (number_in(&a.id), i16::try_from(seconds(&a.start_before)).unwrap())),
+            server: execution
+                .backend
+                .as_ref()
+                .filter(|b| !b.endpoint_hash.is_empty())
+                .map(|b| number_in(&b.endpoint_hash)),
+            execution: recorded.map(number_in),
             stop: execution.stop.as_ref().map(|s| s.reason),
             delivered: execution
                 .stop

@@ -1,11 +1,13 @@
 //! The next step of a process: what `decide` says, done.
 
-use crate::backend::{Ending, Life, Sight};
-use crate::events::{Event, Events, Fate, situation};
-use crate::mind::{Left, Listed, LiveSight, Move, Place, Query, Situation};
+use crate::backend::{Ending, Execution, Kind, Life, of_our_stop};
+use crate::events::{Event, Events, Fate, free, situation};
+use crate::eyes::{List, Sight};
+use crate::faults::Fault;
+use crate::mind::{Did, Left, Listed, LiveSight, Move, Query, Reply, Situation};
 use crate::objects::{Card, Edit, Version};
 use crate::promises::Broken;
-use crate::state::{Mutation, SLOTS, Waits, World};
+use crate::state::{SLOTS, Waits, World};
 
 impl Events<'_> {
     // ---- a process ----
@@ -43,11 +45,11 @@ impl Events<'_> {
         let process = self.here.processes[who];
         let clock = self.scene.clock(who, self.here.now);
         let mut known = process.known;
-        if let (true, Some((asked, _))) = (self.has(Mutation::ReadsTheClockAfterwards), &mut known.prospect) {
+        if let (true, Some((asked, _))) = (self.has(Fault::ReadsTheClockAfterwards), &mut known.prospect) {
             *asked = clock;
         }
         let card = self.mind.library.card(process.copy);
-        let decided = if self.has(Mutation::DropsFinalizerAtOnce) && card.deleting && card.protected {
+        let decided = if self.has(Fault::DropsFinalizerAtOnce) && card.deleting && card.protected {
             Move::Write {
                 to: self.mind.library.edit(process.copy, Edit::Unprotect),
                 against: None,
@@ -87,8 +89,10 @@ impl Events<'_> {
         let attempts_anew = to_card.attempt.is_some() && to_card.attempt != from_card.attempt;
         let records = from_card.execution.is_none() && to_card.execution.is_some();
         let goes = to_card.deleting && !to_card.protected;
-        if (attempts_anew && self.has(Mutation::AttemptNotStored))
-            || (records && self.has(Mutation::StartWithoutRecord))
+        let accepts = from_card.accepted.is_none() && to_card.accepted.is_some();
+        if (attempts_anew && self.has(Fault::AttemptNotStored))
+            || (accepts && self.has(Fault::AcceptanceNotStored))
+            || (records && self.has(Fault::StartWithoutRecord))
         {
             let process = &mut world.processes[who];
             process.copy = to;
@@ -105,7 +109,7 @@ impl Events<'_> {
         let mut to = to;
         if world.job != copy {
             let stored = self.mind.library.card(world.job).uid;
-            if !self.has(Mutation::TrustsStaleReads) || stored != from_card.uid || !world.job.exists() {
+            if !self.has(Fault::TrustsStaleReads) || stored != from_card.uid || !world.job.exists() {
                 world.processes[who].rests();
                 return self.fair(
                     Event::Writes {
@@ -175,7 +179,7 @@ impl Events<'_> {
                 });
             }
             Query::Prospect => {
-                let listed = self.list(&card);
+                let listed = self.list(who, &card);
                 known.prospect = Some((clock, listed));
                 let mut stale = world;
                 if self.scene.kind.holds() && listed != Listed::Nothing {
@@ -183,97 +187,141 @@ impl Events<'_> {
                     self.perhaps(Event::Asks { who, query }, |b| &mut b.stale, stale);
                 }
             }
-            Query::State => self.observe(&mut world, who, &card),
+            Query::State => self.observe(&mut world, who, &card, clock),
             Query::Remains => known.remains = Some(self.remains(&card)),
         }
         self.fair(Event::Asks { who, query }, world);
     }
 
-    /// Whether what this copy of the Job has in the backend can be asked for.
+    /// Whether what this copy of the Job has in the backend can be asked for. The API server of a cluster always can,
+    /// whatever its nodes do.
     pub(crate) fn reaches(&self, card: &Card) -> bool {
-        !self.here.hidden && card.server.is_none_or(|recorded| recorded == self.here.server)
+        match self.scene.kind {
+            Kind::Named => true,
+            Kind::Unnamed | Kind::SingleShot => {
+                !self.here.hidden && card.server.is_none_or(|recorded| recorded == self.here.server)
+            }
+        }
     }
 
     /// Numbers of what a list of this Job's executions shows.
     pub(crate) fn listed(&self, card: &Card) -> Vec<usize> {
-        let everything = self.has(Mutation::IgnoresUids);
+        let everything = self.has(Fault::IgnoresUids);
         (0..SLOTS)
             .filter(|k| {
                 let e = &self.here.executions[*k];
                 e.exists()
                     && e.listed
                     && (everything || e.uid == card.uid)
-                    && e.server == card.server.unwrap_or(self.here.server)
+                    && (self.scene.kind == Kind::Named || e.server == card.server.unwrap_or(self.here.server))
             })
             .collect()
     }
 
-    pub(crate) fn list(&self, card: &Card) -> Listed {
-        if !self.reaches(card) && !self.scene.kind.holds() {
+    pub(crate) fn list(&mut self, who: usize, card: &Card) -> Listed {
+        if !self.reaches(card) {
             return Listed::Unknown;
         }
         let listed = self.listed(card);
-        let place = |k: usize| Place {
-            number: u8::try_from(k).unwrap(),
-            batch: self.here.executions[k].batch,
-            server: self.here.executions[k].server,
-        };
-        let life = |k: usize| self.here.executions[k].life;
-        let Some(first) = listed.first().copied() else {
+        if listed.is_empty() {
             return Listed::Nothing;
-        };
-        if !self.scene.kind.holds() {
-            return match life(first) {
-                Life::Pending | Life::Stuck => Listed::Pending(place(first)),
-                _ => Listed::Found(place(first)),
-            };
         }
-        let let_go = |k: usize| !matches!(life(k), Life::Held | Life::Ended(Ending::Unstarted));
-        let usable = |k: usize| life(k) == Life::Held && !self.here.executions[k].expiring;
-        let choice = listed
-            .iter()
-            .find(|k| let_go(**k))
-            .or_else(|| listed.iter().find(|k| usable(**k)));
-        choice.map_or(Listed::Spoilt, |k| Listed::Found(place(*k)))
+        let mut list = List::default();
+        for number in listed {
+            let mut execution = self.here.executions[number];
+            if self.has(Fault::IgnoresUids) {
+                execution.uid = card.uid;
+            }
+            list[number] = Some(execution);
+        }
+        let version = self.here.processes[who].copy;
+        self.mind.eyes.list(&self.mind.library, version, &list)
     }
 
-    pub(crate) fn observe(&mut self, world: &mut World, who: usize, card: &Card) {
-        let number = usize::from(card.execution.expect("a recorded execution"));
-        let execution = self.here.executions[number];
-        let sight = if self.reaches(card) {
-            Sight::of(&execution)
-        } else {
-            Sight::Lost
+    pub(crate) fn observe(&mut self, world: &mut World, who: usize, card: &Card, clock: u8) {
+        let number = card.execution.expect("a recorded execution");
+        let execution = self.here.executions[usize::from(number)];
+        let silent = self.here.hidden;
+        let shown = |execution: Execution| Sight::Shown {
+            number,
+            execution,
+            silent,
         };
-        world.processes[who].known.state = Some(sight);
+        let sight = match self.misread(who, card, execution) {
+            None if self.has(Fault::BelievesAnotherServer) => Sight::Missing {
+                silent: false,
+                settled: true,
+            },
+            None => Sight::Lost,
+            Some(gone) if !gone.exists() => Sight::Missing {
+                silent: silent && !self.has(Fault::BelievesThatSilenceIsAnEnd),
+                settled: self.has(Fault::BelievesThatSilenceIsAnEnd)
+                    || (!silent && gone.life != Life::Orphaned),
+            },
+            Some(execution) => shown(execution),
+        };
+        if let (true, Sight::Missing { .. }, Some(free)) =
+            (self.has(Fault::RunsTheLostAgain), sight, free(world))
+        {
+            world.executions[free] = Execution {
+                life: Life::Pending,
+                uid: card.uid,
+                listed: true,
+                server: world.server,
+                ..Execution::default()
+            };
+        }
+        let version = self.here.processes[who].copy;
+        let (eyes, library) = (&mut self.mind.eyes, &self.mind.library);
+        world.processes[who].known.state = Some(eyes.look(library, version, sight, clock));
         if self.scene.kind.holds() && matches!(execution.life, Life::Pending | Life::Running) {
-            let mut stale = *world;
-            stale.processes[who].known.state = Some(Sight::Seen {
+            let before = Execution {
                 life: Life::Held,
                 stop: None,
-                ended: 0,
-            });
-            self.perhaps(
-                Event::Asks {
-                    who,
-                    query: Query::State,
-                },
-                |b| &mut b.stale,
-                stale,
-            );
+                ..execution
+            };
+            let mut stale = *world;
+            stale.processes[who].known.state = Some(eyes.look(library, version, shown(before), clock));
+            let asks = Event::Asks {
+                who,
+                query: Query::State,
+            };
+            self.perhaps(asks, |b| &mut b.stale, stale);
         }
-        if self.has(Mutation::ReleasesEarly) && execution.life == Life::Ended(Ending::Exited) {
-            world.executions[number].vanish();
+        if self.has(Fault::ReleasesEarly) && execution.life == Life::Ended(Ending::Exited) {
+            world.executions[usize::from(number)].vanish();
         }
+    }
+
+    /// The execution as this process understands what it is shown, if it is shown anything.
+    fn misread(&self, who: usize, card: &Card, execution: Execution) -> Option<Execution> {
+        if !self.reaches(card) {
+            return None;
+        }
+        let mut read = execution;
+        let told = matches!(
+            self.here.processes[who].known.done,
+            Some(Did::Stopped(Reply::Done | Reply::Stale))
+        );
+        if self.has(Fault::BelievesAcceptedStops) && told && matches!(read.life, Life::Ended(_)) {
+            read.life = Life::Paused;
+        }
+        if self.has(Fault::BelievesExits) && read.life == Life::Ended(Ending::Signalled) {
+            read.life = Life::Ended(Ending::Exited);
+        }
+        if let (true, Some((at, _))) = (self.has(Fault::IgnoresWhoAskedFirst), &mut read.stop) {
+            *at = of_our_stop(self.scene.true_clock(self.here.now));
+        }
+        Some(read)
     }
 
     pub(crate) fn remains(&self, card: &Card) -> Left {
-        if !self.reaches(card) && !self.scene.kind.holds() {
-            return Left::Unknown;
-        }
-        match self.listed(card).is_empty() {
-            true => Left::Nothing,
-            false => Left::Something,
+        let may_exist = card.execution.is_some() || card.attempt.is_some();
+        match (self.reaches(card), self.listed(card).is_empty()) {
+            (false, _) if may_exist && !card.released => Left::Unknown,
+            // What is held and not recorded ends by itself.
+            (false, _) | (true, true) => Left::Nothing,
+            (true, false) => Left::Something,
         }
     }
 }

@@ -41,6 +41,20 @@ pub(crate) enum Promise {
     LegalWrites,
 }
 
+impl fmt::Display for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Promise::OneStart => "one start",
+            Promise::TrueResult => "a true result",
+            Promise::FinalResult => "a final result",
+            Promise::NothingBeforeAcceptance => "nothing before acceptance",
+            Promise::FinalizerKept => "the finalizer stays while something runs",
+            Promise::OwnExecutionsOnly => "nobody else's executions are touched",
+            Promise::LegalWrites => "no write is refused",
+        })
+    }
+}
+
 impl Broken {
     pub(crate) fn promise(self) -> Promise {
         match self {
@@ -172,7 +186,7 @@ fn false_result(card: &Card, truth: Truth) -> Option<Broken> {
             let explained = truth.destroyed || truth.end == Some(End::ByOutsider) || truth.starts == 0;
             (!explained).then_some(Broken::LostButKnown)
         }
-        (_, "PodDeleted" | "SandboxStopped") => {
+        (_, "PodDeleted" | "Evicted" | "SandboxStopped") => {
             let explained = truth.destroyed || truth.end.is_some() || truth.starts == 0;
             (!explained).then_some(Broken::NeverStartedButDid)
         }

@@ -4,17 +4,21 @@
 //! any two steps, as often as it likes; every answer of the API server and of the backend may be lost; a request
 //! may be on its way for as long as it likes. What else may happen is counted.
 
+use std::env;
+
 use crate::backend::Kind;
+use crate::faults::Fault;
 use crate::objects::Wishes;
 use crate::promises::Promise;
-use crate::search::{Bound, search};
-use crate::state::{Budget, Mutation, Scene};
+use crate::proof::{self, Table, backend, figure};
+use crate::search::{Bound, Findings, search};
+use crate::state::{Budget, Scene};
 use crate::walk;
 
 /// More states than any scenario of the ordinary run has.
 const MOST: usize = 3_000_000;
-/// Where the wider scenarios are cut off.
-const WIDE: usize = 8_000_000;
+/// Where the wider scenarios are cut off: 4 GB each.
+const WIDE: usize = 60_000_000;
 
 /// A backend that holds executions and creates them under a name, like batch/v1 Jobs. No time passes: whatever
 /// could run out has run out.
@@ -31,7 +35,8 @@ const NAMED: Scene = Scene {
     ends: true,
     class: 1,
     faults: Budget::NONE,
-    mutation: None,
+    processes: 2,
+    fault: None,
 };
 
 /// A backend that holds executions, and makes another one each time it is asked to.
@@ -75,7 +80,7 @@ const TTL: Wishes = Wishes {
 };
 
 /// Nothing may be broken, and every Job must come to its end.
-fn keeps_every_promise(scene: Scene, most: usize) {
+fn keeps_every_promise(scene: Scene, most: usize) -> Findings {
     let bound = Bound {
         states: most,
         until: None,
@@ -87,16 +92,62 @@ fn keeps_every_promise(scene: Scene, most: usize) {
         findings.stuck.is_none(),
         "a Job never comes to its end: {findings}"
     );
-    assert!(
-        !findings.cut || most == WIDE,
-        "there are more states than was thought: {findings}"
+    findings
+}
+
+/// What says which search it was, and what it came to.
+fn row(scene: &Scene, findings: &Findings) -> Vec<String> {
+    let mut row = vec![
+        backend(scene.kind).to_owned(),
+        format!("`{}`", scene.name),
+        scene.processes.to_string(),
+    ];
+    row.extend(
+        [
+            findings.states,
+            findings.transitions,
+            findings.decisions,
+            findings.cramped,
+        ]
+        .map(figure),
     );
+    row
+}
+
+/// With one controller, and with two.
+fn is_searched(scene: Scene) {
+    for processes in [1, 2] {
+        let scene = Scene { processes, ..scene };
+        let findings = keeps_every_promise(scene, MOST);
+        assert!(
+            !findings.cut,
+            "there are more states than was thought; make the scenario smaller, or the limit larger: {findings}"
+        );
+        proof::hold(Table::Scenarios, &row(&scene, &findings));
+    }
+}
+
+/// As far as `AYATORI_TEST_STATES` says, where everything is tested.
+fn is_searched_widely(scene: Scene) {
+    if env::var_os("AYATORI_TEST_ALL").is_none() {
+        return;
+    }
+    let most = env::var("AYATORI_TEST_STATES")
+        .ok()
+        .map_or(WIDE, |states| states.parse().expect("a number of states"));
+    let findings = keeps_every_promise(scene, most);
+    if most == WIDE {
+        let mut row = row(&scene, &findings);
+        row.push(if findings.cut { "no" } else { "yes" }.to_owned());
+        row.push(findings.time.as_secs().to_string());
+        proof::hold(Table::Widest, &row);
+    }
 }
 
 /// A deliberate fault must break the promise that it is about.
-fn is_found(scene: Scene, mutation: Mutation, promise: Promise) {
+fn is_found(scene: Scene, fault: Fault, promise: Promise) {
     let scene = Scene {
-        mutation: Some(mutation),
+        fault: Some(fault),
         ..scene
     };
     let bound = Bound {
@@ -105,10 +156,23 @@ fn is_found(scene: Scene, mutation: Mutation, promise: Promise) {
     };
     let findings = search(&scene, bound);
     println!("{findings}");
-    let promises: Vec<_> = findings.broken.keys().map(|broken| broken.promise()).collect();
-    assert!(
-        promises.contains(&promise),
-        "{mutation:?} was not found: {findings}"
+    let (steps, story) = findings
+        .broken
+        .iter()
+        .find(|(broken, _)| broken.promise() == promise)
+        .map(|(_, told)| told)
+        .unwrap_or_else(|| panic!("{fault:?} was not found: {findings}"));
+    proof::tell(scene.name, &format!("Deliberate fault: {fault}.\n\n{story}"));
+    proof::hold(
+        Table::Faults,
+        &[
+            backend(scene.kind).to_owned(),
+            format!("`{}`", scene.name),
+            fault.to_string(),
+            promise.to_string(),
+            steps.to_string(),
+            figure(findings.states),
+        ],
     );
 }
 
@@ -116,8 +180,7 @@ macro_rules! searched {
     ($($name:ident: $scene:expr, $faults:expr;)*) => {$(
         #[test]
         fn $name() {
-            let scene = Scene { name: stringify!($name), faults: Budget { ..$faults }, ..$scene };
-            keeps_every_promise(scene, MOST);
+            is_searched(Scene { name: stringify!($name), faults: Budget { ..$faults }, ..$scene });
         }
     )*};
 }
@@ -127,20 +190,17 @@ macro_rules! searched_widely {
     ($($name:ident: $scene:expr, $faults:expr;)*) => {$(
         #[test]
         fn $name() {
-            if std::env::var_os("AYATORI_TEST_ALL").is_some() {
-                let scene = Scene { name: stringify!($name), faults: Budget { ..$faults }, ..$scene };
-                keeps_every_promise(scene, WIDE);
-            }
+            is_searched_widely(Scene { name: stringify!($name), faults: Budget { ..$faults }, ..$scene });
         }
     )*};
 }
 
 macro_rules! found {
-    ($($name:ident: $mutation:ident breaks $promise:ident in $scene:expr, $faults:expr;)*) => {$(
+    ($($name:ident: $fault:ident breaks $promise:ident in $scene:expr, $faults:expr;)*) => {$(
         #[test]
         fn $name() {
             let scene = Scene { name: stringify!($name), faults: Budget { ..$faults }, ..$scene };
-            is_found(scene, Mutation::$mutation, Promise::$promise);
+            is_found(scene, Fault::$fault, Promise::$promise);
         }
     )*};
 }
@@ -160,6 +220,12 @@ searched! {
     held_with_a_class_that_comes_late: Scene { class: 0, ..NAMED }, Budget { reclass: 1, cancel: 1, ..NEVER };
     held_and_deleted_with_a_class_that_comes_late: Scene { class: 0, ..NAMED }, Budget { reclass: 1, delete: 1, ..NEVER };
     held_until_its_time_to_live_is_over: Scene { wishes: TTL, last: 2, ..NAMED }, NEVER;
+    held_and_evicted: NAMED, Budget { evict: 1, cancel: 1, ..NEVER };
+    held_on_a_node_that_is_lost: NAMED, Budget { hidden: 1, outsider: 1, ..NEVER };
+    held_without_a_name_and_left_alone: UNNAMED, Budget { stale: 1, ..NEVER };
+    held_without_a_name_and_deleted: UNNAMED, Budget { delete: 1, ..NEVER };
+    held_without_a_name_and_cannot_be_seen: UNNAMED, Budget { hidden: 1, ..NEVER };
+    held_without_a_name_and_its_server_is_changed: UNNAMED, Budget { reserver: 1, ..NEVER };
     held_without_a_name_and_cancelled: UNNAMED, Budget { cancel: 1, ..NEVER };
     held_without_a_name_and_an_outsider_ends_it: UNNAMED, Budget { outsider: 1, ..NEVER };
 }
@@ -200,16 +266,26 @@ searched_widely! {
 }
 
 found! {
+    an_acceptance_that_is_not_stored_is_found: AcceptanceNotStored breaks NothingBeforeAcceptance in NAMED, NEVER;
     an_attempt_that_is_not_stored_is_found: AttemptNotStored breaks OneStart in SINGLE_SHOT, NEVER;
     a_start_without_record_is_found: StartWithoutRecord breaks OneStart in NAMED, Budget { outsider: 1, ..NEVER };
     an_unguarded_start_is_found: UnguardedStart breaks OneStart in UNNAMED, NEVER;
+    a_start_of_what_was_not_recorded_is_found: StartsWhatItListsFirst breaks OneStart in NAMED, Budget { outsider: 1, extra: 1, ..NEVER };
     a_request_that_is_sent_again_is_found: ResendsUnanswered breaks OneStart in SINGLE_SHOT, NEVER;
+    a_request_that_is_repeated_below_is_found: RepeatsRequests breaks OneStart in SINGLE_SHOT, NEVER;
+    a_lost_execution_that_is_replaced_is_found: RunsTheLostAgain breaks OneStart in NAMED, Budget { outsider: 1, ..NEVER };
     trust_in_stale_reads_is_found: TrustsStaleReads breaks OneStart in SINGLE_SHOT, NEVER;
+    a_command_without_a_fence_is_found: IgnoresTheFence breaks TrueResult in SINGLE_SHOT, NEVER;
     a_clock_read_too_late_is_found: ReadsTheClockAfterwards breaks TrueResult in SINGLE_SHOT, NEVER;
     a_margin_below_the_skew_is_found: NoMargin breaks TrueResult in Scene { margin: 0, ..SINGLE_SHOT }, NEVER;
     uids_that_are_ignored_are_found: IgnoresUids breaks OwnExecutionsOnly in NAMED, Budget { delete: 1, recreate: 1, ..NEVER };
     an_early_release_is_found: ReleasesEarly breaks TrueResult in NAMED, NEVER;
     a_stop_by_deletion_is_found: StopsByDeleting breaks TrueResult in SINGLE_SHOT, Budget { cancel: 1, ..NEVER };
+    a_stop_that_was_only_accepted_is_found: BelievesAcceptedStops breaks TrueResult in SINGLE_SHOT, Budget { cancel: 1, ..NEVER };
+    an_exit_without_evidence_is_found: BelievesExits breaks TrueResult in SINGLE_SHOT, Budget { outsider: 1, ..NEVER };
+    a_stop_of_an_outsider_taken_for_ours_is_found: IgnoresWhoAskedFirst breaks TrueResult in NAMED, Budget { outsider: 1, cancel: 1, ..NEVER };
+    trust_in_another_server_is_found: BelievesAnotherServer breaks TrueResult in SINGLE_SHOT, Budget { reserver: 1, ..NEVER };
+    trust_in_a_silent_node_is_found: BelievesThatSilenceIsAnEnd breaks TrueResult in NAMED, Budget { outsider: 1, hidden: 1, ..NEVER };
     a_finalizer_dropped_at_once_is_found: DropsFinalizerAtOnce breaks FinalizerKept in NAMED, Budget { delete: 1, ..NEVER };
 }
 
@@ -220,6 +296,7 @@ fn random_histories_beyond_the_bounds_keep_every_promise() {
         refuse: 2,
         stuck: 1,
         outsider: 2,
+        evict: 2,
         hidden: 2,
         stale: 2,
         extra: 1,

@@ -14,14 +14,15 @@ use crate::story;
 /// What a search came to.
 pub(crate) struct Findings {
     pub(crate) name: &'static str,
+    pub(crate) controllers: u8,
     pub(crate) states: usize,
     pub(crate) transitions: usize,
     pub(crate) decisions: usize,
     /// States in which a step was missing because the world is small, or its clock at its end.
     pub(crate) cramped: usize,
     pub(crate) time: Duration,
-    /// Each broken promise, with the shortest way to it.
-    pub(crate) broken: BTreeMap<Broken, String>,
+    /// Each broken promise, with the shortest way to it, and how many steps that has.
+    pub(crate) broken: BTreeMap<Broken, (usize, String)>,
     /// How many states the Job never leaves for its end, and the shortest way to one.
     pub(crate) stuck: Option<(usize, String)>,
     /// Whether the search was cut off.
@@ -86,10 +87,11 @@ pub(crate) fn search(scene: &Scene, bound: Bound) -> Findings {
             path.push(number);
         }
         let path: Vec<World> = path.into_iter().rev().map(|number| atlas.world(number)).collect();
-        story::tell(&path, scene, mind)
+        (path.len() - 1, story::tell(&path, scene, mind))
     };
     Findings {
         name: scene.name,
+        controllers: scene.processes,
         states: atlas.len(),
         transitions,
         decisions: mind.decisions(),
@@ -98,7 +100,9 @@ pub(crate) fn search(scene: &Scene, bound: Bound) -> Findings {
             .into_iter()
             .map(|(cause, end)| (cause, tell(&mut mind, end)))
             .collect(),
-        stuck: stuck.first().map(|first| (stuck.len(), tell(&mut mind, *first))),
+        stuck: stuck
+            .first()
+            .map(|first| (stuck.len(), tell(&mut mind, *first).1)),
         time: began.elapsed(),
         cut: unfinished && !found,
     }
@@ -161,8 +165,13 @@ impl fmt::Display for Findings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{}: {} states, {} transitions, {} decisions, {} cramped, {:.1} s{}",
+            "{} with {}: {} states, {} transitions, {} decisions, {} cramped, {:.1} s{}",
             self.name,
+            if self.controllers == 1 {
+                "one controller"
+            } else {
+                "two controllers"
+            },
             self.states,
             self.transitions,
             self.decisions,
@@ -170,7 +179,7 @@ impl fmt::Display for Findings {
             self.time.as_secs_f64(),
             if self.cut { ", CUT OFF" } else { "" },
         )?;
-        for (cause, story) in &self.broken {
+        for (cause, (_, story)) in &self.broken {
             writeln!(f, "BROKEN {:?}: {cause}\n{story}", cause.promise())?;
         }
         if let Some((count, story)) = &self.stuck {

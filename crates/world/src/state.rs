@@ -3,6 +3,7 @@
 use std::ops::{Deref, DerefMut};
 
 use crate::backend::{Execution, Kind, Life, Message};
+use crate::faults::Fault;
 use crate::mind::{Did, Known};
 use crate::objects::{FAR, Library, Version, Wishes};
 use crate::promises::Broken;
@@ -33,34 +34,9 @@ pub(crate) struct Scene {
     /// Which incarnation of the class there is at first.
     pub(crate) class: u8,
     pub(crate) faults: Budget,
-    pub(crate) mutation: Option<Mutation>,
-}
-
-/// A deliberate fault around `decide`, which must be found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mutation {
-    /// Sends the create request with the attempt in memory only.
-    AttemptNotStored,
-    /// Starts what it found with the record in memory only.
-    StartWithoutRecord,
-    /// Writes what it decided, whatever is stored by now.
-    TrustsStaleReads,
-    /// Takes for its own whatever has the Job's name.
-    IgnoresUids,
-    /// Takes an unanswered create request for a refused one.
-    ResendsUnanswered,
-    /// Gives the execution back when it sees the end, before the result is stored.
-    ReleasesEarly,
-    /// Drops the finalizer as soon as the Job is being deleted.
-    DropsFinalizerAtOnce,
-    /// Takes a list's answer for as old as its arrival.
-    ReadsTheClockAfterwards,
-    /// Ends a process by deleting its execution.
-    StopsByDeleting,
-    /// Starts whatever it is told to, again and again.
-    UnguardedStart,
-    /// Works with a margin smaller than the skew of the clocks.
-    NoMargin,
+    /// How many processes there are.
+    pub(crate) processes: u8,
+    pub(crate) fault: Option<Fault>,
 }
 
 /// How often something that need not happen may still happen. Not counted, because they may happen at any time
@@ -74,6 +50,8 @@ pub(crate) struct Budget {
     pub(crate) stuck: u8,
     /// An outsider ends or deletes an execution.
     pub(crate) outsider: u8,
+    /// The cluster evicts an execution.
+    pub(crate) evict: u8,
     /// The execution cannot be seen for a while.
     pub(crate) hidden: u8,
     /// A list of a cache does not show what there is yet.
@@ -96,6 +74,7 @@ impl Budget {
         refuse: 0,
         stuck: 0,
         outsider: 0,
+        evict: 0,
         hidden: 0,
         stale: 0,
         extra: 0,
@@ -276,7 +255,7 @@ impl World {
     pub(crate) fn canonical(mut self, scene: &Scene, library: &Library) -> (Self, Moved) {
         self.forgets_requests_without_effect();
         self.network.sort_unstable();
-        let swapped = scene.ahead == 0 && self.processes[0] > self.processes[1];
+        let swapped = scene.processes == 2 && scene.ahead == 0 && self.processes[0] > self.processes[1];
         if swapped {
             self.processes.swap(0, 1);
             let other = |by: &mut u8| *by = if *by == 0 { 0 } else { 3 - *by };

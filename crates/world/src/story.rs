@@ -2,8 +2,11 @@
 
 use std::fmt::Write as _;
 
-use crate::backend::{Message, Sight};
+use ayatori_core::execution::Prospect;
+
+use crate::backend::Message;
 use crate::events::{Event, Fate, Next, after};
+use crate::eyes;
 use crate::mind::{Left, Listed, LiveSight, Mind, Query};
 use crate::objects::Version;
 use crate::state::{Moved, SLOTS, Scene, World};
@@ -63,7 +66,7 @@ fn line(way: &Next, here: &World, names: Names, mind: &Mind) -> String {
         Event::Sees { who } => format!("{} sees the Job: {}", name(who), about(here.job, names, mind)),
         Event::SeesClass { who } => format!("{} sees incarnation {} of the class", name(who), here.class),
         Event::Rests { who } => format!("{} has nothing to do", name(who)),
-        Event::Asks { who, query } => format!("{} {}", name(who), answer(query, who, way, names)),
+        Event::Asks { who, query } => format!("{} {}", name(who), answer(query, who, way, names, mind)),
         Event::Writes { who, to, fate } => {
             let what = difference(here.processes[who].copy, to, names, mind);
             let fate = match fate {
@@ -93,6 +96,9 @@ fn line(way: &Next, here: &World, names: Names, mind: &Mind) -> String {
                 )
             }
         },
+        Event::ArrivesAndIsRepeated => {
+            "the create request arrives, and is sent once more on its way".to_owned()
+        }
         Event::Listed { number } => format!("execution {} shows in lists", execution(number)),
         Event::ComesUp { number } => format!("THE COMMAND STARTS in execution {}", execution(number)),
         Event::ComesUpTooLate { number } => {
@@ -115,6 +121,19 @@ fn line(way: &Next, here: &World, names: Names, mind: &Mind) -> String {
         ),
         Event::OutsiderStops { number } => format!("an outsider stops execution {}", execution(number)),
         Event::OutsiderDeletes { number } => format!("an outsider deletes execution {}", execution(number)),
+        Event::CodeIsLost { number } => {
+            format!(
+                "an outsider ends execution {}, and its exit code is lost",
+                execution(number)
+            )
+        }
+        Event::Evicts { number } => format!("the cluster evicts execution {}", execution(number)),
+        Event::KubeletEnds { number } => {
+            format!(
+                "the kubelet is back and ends execution {}, of which nothing is left",
+                execution(number)
+            )
+        }
         Event::Hides => "the backend cannot be seen".to_owned(),
         Event::Shows => "the backend can be seen again".to_owned(),
         Event::Cancels => "the user cancels the Job".to_owned(),
@@ -195,7 +214,7 @@ fn difference(from: Version, to: Version, names: Names, mind: &Mind) -> String {
 }
 
 /// The answer that a process was given.
-fn answer(query: Query, who: usize, way: &Next, names: Names) -> String {
+fn answer(query: Query, who: usize, way: &Next, names: Names, mind: &Mind) -> String {
     let known = way.world.processes[if way.moved.swapped { 1 - who } else { who }].known;
     match query {
         Query::Admission => "is told that it may be admitted".to_owned(),
@@ -207,13 +226,18 @@ fn answer(query: Query, who: usize, way: &Next, names: Names) -> String {
             None => "reads the class".to_owned(),
         },
         Query::Prospect => match known.prospect {
-            Some((asked, listed)) => format!("lists, at {asked} by its clock: {}", listing(listed, names)),
+            Some((asked, listed)) => {
+                format!("lists, at {asked} by its clock: {}", listing(listed, names, mind))
+            }
             None => "lists, and does nothing about it".to_owned(),
         },
         Query::State => known
             .state
             .map_or("looks, and does nothing about it".to_owned(), |sight| {
-                format!("looks at the recorded execution: {}", looks(sight))
+                format!(
+                    "looks at the recorded execution: {}",
+                    eyes::words(mind.eyes.state(sight))
+                )
             }),
         Query::Remains => match known.remains {
             Some(Left::Nothing) => "asks what is left: nothing".to_owned(),
@@ -223,7 +247,7 @@ fn answer(query: Query, who: usize, way: &Next, names: Names) -> String {
     }
 }
 
-fn listing(listed: Listed, names: Names) -> String {
+fn listing(listed: Listed, names: Names, mind: &Mind) -> String {
     match listed {
         Listed::Nothing => "nothing".to_owned(),
         Listed::Found(place) => format!("execution {}", names.execution(place.number)),
@@ -231,18 +255,12 @@ fn listing(listed: Listed, names: Names) -> String {
             "execution {}, which has not come up",
             names.execution(place.number)
         ),
-        Listed::Spoilt => "what was held was ended by somebody".to_owned(),
+        Listed::Otherwise(word) => match mind.eyes.prospect(word) {
+            Prospect::Preparing(why) | Prospect::Spoilt(why) | Prospect::Conflict(why) => {
+                format!("nothing that can be recorded ({})", why.reason)
+            }
+            said => format!("{said:?}"),
+        },
         Listed::Unknown => "no answer that counts".to_owned(),
-    }
-}
-
-fn looks(sight: Sight) -> String {
-    match sight {
-        Sight::Missing => "it is gone".to_owned(),
-        Sight::Lost => "it cannot be seen".to_owned(),
-        Sight::Seen { life, stop, .. } => {
-            let stop = if stop.is_some() { ", told to end" } else { "" };
-            format!("{}{stop}", format!("{life:?}").to_lowercase())
-        }
     }
 }

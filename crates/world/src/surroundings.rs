@@ -4,9 +4,10 @@ use crate::backend::{
     Ending, Execution, Kind, Life, Message, Who, of_foreign_stop, of_our_stop, of_own_end, of_stopped_end,
 };
 use crate::events::{Event, Events, free};
+use crate::faults::Fault;
 use crate::mind::{Did, Reply};
 use crate::objects::{Edit, TICK, job};
-use crate::state::{End, Mutation, SLOTS, World};
+use crate::state::{End, SLOTS, World};
 
 impl Events<'_> {
     pub(crate) fn network(&mut self) {
@@ -18,6 +19,7 @@ impl Events<'_> {
                 Message::None => {}
                 Message::Create {
                     uid,
+                    attempt,
                     fence,
                     server,
                     by,
@@ -35,6 +37,7 @@ impl Events<'_> {
                     world.executions[free] = Execution {
                         life: Life::Pending,
                         uid,
+                        attempt,
                         fence,
                         server,
                         born: world.now,
@@ -43,12 +46,17 @@ impl Events<'_> {
                     };
                     world.creates(uid);
                     self.fair(Event::Arrives { message }, world);
+                    if self.has(Fault::RepeatsRequests) {
+                        let mut again = world;
+                        again.network[slot] = message;
+                        self.push(Event::ArrivesAndIsRepeated, again, false);
+                    }
                 }
                 Message::Start { execution, by } => {
                     let number = usize::from(execution);
                     let execution = &mut world.executions[number];
                     let guarded = execution.life == Life::Held && execution.stop.is_none();
-                    let again = self.has(Mutation::UnguardedStart)
+                    let again = self.has(Fault::UnguardedStart)
                         && matches!(execution.life, Life::Running | Life::Ended(_));
                     let reply = if guarded || again {
                         execution.life = Life::Pending;
@@ -71,6 +79,11 @@ impl Events<'_> {
         let here = self.here;
         for number in 0..SLOTS {
             let execution = here.executions[number];
+            if execution.life == Life::Orphaned && !here.hidden {
+                let mut world = here;
+                world.executions[number].vanish();
+                self.fair(Event::KubeletEnds { number }, world);
+            }
             if !execution.exists() {
                 continue;
             }
@@ -85,7 +98,13 @@ impl Events<'_> {
             match execution.life {
                 Life::Pending => self.comes_up(number),
                 Life::Running => self.ends(number),
-                Life::Unborn | Life::Held | Life::Stuck | Life::Paused | Life::Ended(_) | Life::Gone => {}
+                Life::Unborn
+                | Life::Held
+                | Life::Stuck
+                | Life::Paused
+                | Life::Ended(_)
+                | Life::Gone
+                | Life::Orphaned => {}
             }
             if execution.expiring
                 && execution.stop.is_none()
@@ -117,7 +136,8 @@ impl Events<'_> {
         let here = self.here;
         let execution = here.executions[number];
         if self.scene.kind.holds() {
-            if execution.stop.is_none() {
+            // A node that does not report is given nothing.
+            if execution.stop.is_none() && !(here.hidden && self.scene.kind == Kind::Named) {
                 let mut world = here;
                 world.starts(number, &self.mind.library);
                 self.fair(Event::ComesUp { number }, world);
@@ -125,7 +145,7 @@ impl Events<'_> {
             return;
         }
         let clock = i64::from(self.scene.backend_clock(here.now)) * TICK;
-        if clock > i64::from(execution.fence) {
+        if clock > i64::from(execution.fence) && !self.has(Fault::IgnoresTheFence) {
             let mut world = here;
             world.executions[number].life = Life::Ended(Ending::TooLate);
             self.fair(Event::ComesUpTooLate { number }, world);
@@ -194,21 +214,40 @@ impl Events<'_> {
         } else {
             of_foreign_stop(self.scene.true_clock(here.now))
         };
+        let stops = Event::OutsiderStops { number };
         let mut world = here;
+        let changed = &mut world.executions[number];
         match (self.scene.kind, execution.life) {
-            (Kind::Named | Kind::Unnamed, Life::Held | Life::Pending | Life::Running)
-                if execution.stop.is_none() =>
-            {
-                end_asked_for(&mut world.executions[number], at, Who::Somebody);
+            (Kind::Named, Life::Held | Life::Pending | Life::Running) if execution.stop.is_none() => {
+                end_asked_for(changed, at, Who::Somebody);
                 if execution.life == Life::Running {
                     world.truth(execution.uid).end.get_or_insert(end);
                 }
-                self.perhaps(Event::OutsiderStops { number }, |b| &mut b.outsider, world);
+                let mut evicted = world;
+                evicted.executions[number].stop = Some((at, Who::Evictor));
+                self.perhaps(stops, |b| &mut b.outsider, world);
+                self.perhaps(Event::Evicts { number }, |b| &mut b.evict, evicted);
+            }
+            // Its container is started again.
+            (Kind::Unnamed, Life::Held | Life::Pending) if execution.stop.is_none() => {
+                end_asked_for(changed, at, Who::Somebody);
+                self.perhaps(stops, |b| &mut b.outsider, world);
+            }
+            (Kind::Unnamed, Life::Running) if execution.stop.is_none() => {
+                changed.life = Life::Ended(Ending::Unmeasured);
+                let truth = world.truth(execution.uid);
+                truth.end.get_or_insert(end);
+                truth.destroyed = true;
+                self.perhaps(stops, |b| &mut b.outsider, world);
             }
             (Kind::SingleShot, Life::Running) => {
-                world.executions[number].life = Life::Ended(Ending::Unmeasured);
+                changed.life = Life::Ended(Ending::Signalled);
                 world.truth(execution.uid).end.get_or_insert(end);
-                self.perhaps(Event::OutsiderStops { number }, |b| &mut b.outsider, world);
+                let mut lost = world;
+                lost.executions[number].life = Life::Ended(Ending::Unmeasured);
+                lost.truth(execution.uid).destroyed = true;
+                self.perhaps(stops, |b| &mut b.outsider, world);
+                self.perhaps(Event::CodeIsLost { number }, |b| &mut b.outsider, lost);
             }
             _ => {}
         }
@@ -220,9 +259,13 @@ impl Events<'_> {
                 truth.destroyed = true;
             }
             Life::Ended(_) => truth.destroyed = true,
-            Life::Unborn | Life::Held | Life::Pending | Life::Stuck | Life::Gone => {}
+            Life::Unborn | Life::Held | Life::Pending | Life::Stuck | Life::Gone | Life::Orphaned => {}
         }
-        world.executions[number].vanish();
+        if here.hidden && self.scene.kind == Kind::Named && execution.life == Life::Running {
+            world.executions[number].life = Life::Orphaned;
+        } else {
+            world.executions[number].vanish();
+        }
         self.perhaps(Event::OutsiderDeletes { number }, |b| &mut b.outsider, world);
     }
 
@@ -262,8 +305,16 @@ impl Events<'_> {
 /// An end is asked for: what has not started never does.
 pub(crate) fn end_asked_for(execution: &mut Execution, at: i16, who: Who) {
     execution.stop.get_or_insert((at, who));
-    if matches!(execution.life, Life::Held | Life::Pending) {
-        execution.life = Life::Ended(Ending::Unstarted);
+    match execution.life {
+        Life::Held => execution.life = Life::Ended(Ending::StillHeld),
+        Life::Pending => execution.life = Life::Ended(Ending::Unstarted),
+        Life::Unborn
+        | Life::Stuck
+        | Life::Running
+        | Life::Paused
+        | Life::Orphaned
+        | Life::Ended(_)
+        | Life::Gone => {}
     }
 }
 
