@@ -8,6 +8,7 @@
 mod adapters;
 mod panels;
 mod troubles;
+mod watch;
 
 use std::net::SocketAddr;
 
@@ -81,7 +82,7 @@ async fn hasty_rules() -> anyhow::Result<String> {
     ensure!(
         names
             .iter()
-            .all(|name| troubles::EXPECTED.iter().any(|(alert, _)| alert == name)),
+            .all(|name| watch::EXPECTED.iter().any(|(alert, _)| alert == name)),
         "no trouble here for some of {names:?}"
     );
     let waits = names.iter().map(|name| format!("{name}.for={FOR}"));

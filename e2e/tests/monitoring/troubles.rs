@@ -1,6 +1,5 @@
 //! Everything there is an alert for, caused at once.
 
-use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use anyhow::Context;
@@ -13,7 +12,7 @@ use ayatori_core::parameters::{
 };
 use ayatori_e2e::api::{self, RUN_LABEL, Run};
 use ayatori_e2e::ground::{Ground, holds};
-use ayatori_e2e::prometheus::{Alert, Prometheus};
+use ayatori_e2e::prometheus::Prometheus;
 use ayatori_e2e::world::World;
 use ayatori_opensandbox_adapter::stub::{API_KEY, Call, Fault, Stub};
 use futures::{FutureExt, future};
@@ -27,9 +26,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::adapters::{AWAY, Addresses, BUSY, LIMITED, Running};
+use crate::watch::{SILENT, Watch};
 
-/// The class whose server falls silent.
-const SILENT: &str = "silent";
 /// The name of the Secret with the servers' API key, and the key in it.
 const KEY: &str = "key";
 /// The account of the adapter that may read and not write.
@@ -38,26 +36,6 @@ const ACCOUNT: &str = "limited";
 const STOPPED: usize = 8;
 /// A time that the API server takes for one and nobody else does.
 const UNREADABLE: &str = "2026-01-01T00:00:00+99:99";
-
-/// Every alert, and the labels that it has here besides. The name of a class has that of the namespace before it.
-pub(crate) const EXPECTED: [(&str, &[(&str, &str)]); 10] = [
-    ("AyatoriNoLeader", &[("lease", AWAY)]),
-    ("AyatoriJobClassNotReady", &[("class", SILENT)]),
-    ("AyatoriResultUnknown", &[("class", SILENT)]),
-    (
-        "AyatoriReconcileErrors",
-        &[("job", LIMITED), ("reason", "Forbidden")],
-    ),
-    ("AyatoriQueueBacklog", &[("job", BUSY), ("controller", "job")]),
-    ("AyatoriDeletionsLate", &[("job", AWAY)]),
-    ("AyatoriDeletionBlocked", &[("kind", "Job")]),
-    ("AyatoriOrphanedExecutions", &[("job", BUSY)]),
-    ("AyatoriDefaultJobClassAmbiguous", &[]),
-    (
-        "AyatoriUndecodableObjects",
-        &[("job", BUSY), ("controller", "OpenSandboxExecutionParameters")],
-    ),
-];
 
 /// A class, its server, and the Jobs of both.
 struct Place {
@@ -120,11 +98,7 @@ impl<'a> Troubles<'a> {
 
     /// Causes everything, and returns once every alert has fired.
     pub(crate) async fn cause(&self, prometheus: &Prometheus) -> anyhow::Result<()> {
-        let watch = Watch {
-            prometheus,
-            class: &self.silent.ground.class,
-            fired: Mutex::default(),
-        };
+        let watch = Watch::over(prometheus, &self.silent.ground.class);
         self.start(BUSY, &self.silent, None).await?;
         let account = format!("system:serviceaccount:{}:{ACCOUNT}", self.namespace);
         self.start(LIMITED, &self.limited, Some(&account)).await?;
@@ -135,7 +109,7 @@ impl<'a> Troubles<'a> {
             self.leave_for_a_while(&watch).boxed_local(),
             self.store_what_cannot_be_read(&watch).boxed_local(),
             self.name_two_defaults(&watch).boxed_local(),
-            watch.until_everything_fired().boxed_local(),
+            watch.keep().boxed_local(),
         ];
         future::try_join_all(all).await.map(drop)
     }
@@ -355,81 +329,4 @@ fn parameters(namespace: &str, server: &Stub) -> OpenSandboxExecutionParametersS
         },
         ..OpenSandboxExecutionParametersSpec::default()
     }
-}
-
-/// Looks for alerts, and remembers which have fired.
-struct Watch<'a> {
-    prometheus: &'a Prometheus,
-    /// The whole name of the class whose server falls silent.
-    class: &'a str,
-    fired: Mutex<BTreeSet<&'static str>>,
-}
-
-impl Watch<'_> {
-    /// Returns once this alert has fired.
-    async fn until_fired(&self, alert: &'static str) -> anyhow::Result<()> {
-        api::eventually(&format!("{alert} fires"), async || {
-            self.look().await?;
-            Ok(self.fired().contains(alert))
-        })
-        .await
-    }
-
-    /// Returns once every alert has fired.
-    async fn until_everything_fired(&self) -> anyhow::Result<()> {
-        let all = api::eventually("every alert fires", async || {
-            self.look().await?;
-            Ok(EXPECTED.iter().all(|(alert, _)| self.fired().contains(alert)))
-        });
-        all.await
-            .with_context(|| format!("only these have fired: {:?}", self.fired()))
-    }
-
-    /// Returns once this metric of this adapter has been scraped.
-    async fn until_seen(&self, metric: &str, adapter: &str) -> anyhow::Result<()> {
-        let query = format!("{metric}{{job=\"{adapter}\"}}");
-        api::eventually(&format!("{query} is scraped"), async || {
-            Ok(!self.prometheus.history(&query).await?.is_empty())
-        })
-        .await
-    }
-
-    async fn look(&self) -> anyhow::Result<()> {
-        for alert in self
-            .prometheus
-            .alerts()
-            .await?
-            .iter()
-            .filter(|alert| alert.state == "firing")
-        {
-            if let Some((name, _)) = EXPECTED.iter().find(|expected| self.is(alert, expected)) {
-                read(alert)?;
-                self.fired.lock().expect("nobody panics with it").insert(name);
-            }
-        }
-        Ok(())
-    }
-
-    fn is(&self, alert: &Alert, (name, labels): &(&str, &[(&str, &str)])) -> bool {
-        let whole = |value| if value == SILENT { self.class } else { value };
-        let labels = labels.iter().map(|(label, value)| (*label, whole(*value)));
-        *name == alert.name() && alert.has(labels)
-    }
-
-    fn fired(&self) -> BTreeSet<&'static str> {
-        self.fired.lock().expect("nobody panics with it").clone()
-    }
-}
-
-/// Fails unless a person is told what there is to be told.
-fn read(alert: &Alert) -> anyhow::Result<()> {
-    for annotation in ["summary", "description", "runbook_url"] {
-        let text = alert.annotations.get(annotation).map_or("", String::as_str);
-        anyhow::ensure!(
-            !text.is_empty() && !text.contains("<error") && !text.contains("<no value>"),
-            "{}: {annotation}: {text:?}",
-            alert.name()
-        );
-    }
-    Ok(())
 }
