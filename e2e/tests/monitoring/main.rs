@@ -29,8 +29,8 @@ use crate::troubles::Troubles;
 
 /// Every wait of the alerts, short enough for a test.
 const SHORT: [&str; 6] = [
-    "AyatoriReconcileErrors.window=30s",
-    "AyatoriReconcileErrors.threshold=2",
+    "AyatoriReconcileErrors.window=1m",
+    "AyatoriReconcileErrors.threshold=1",
     "AyatoriQueueBacklog.threshold=3",
     "AyatoriDeletionsLate.window=1m",
     "AyatoriDeletionsLate.threshold=2",
