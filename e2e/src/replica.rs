@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 
 use crate::accounts::SYSTEM_NAMESPACE;
-use crate::api::eventually;
+use crate::api::{PATIENCE, eventually};
 
 /// Which adapter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -265,6 +265,15 @@ impl Replica {
     /// Ends it with SIGKILL.
     pub async fn kill(mut self) -> anyhow::Result<()> {
         self.child.kill().await.context("killing a replica")
+    }
+
+    /// Asks it to end, and waits until it has.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        self.signal(Signal::TERM)?;
+        let status = self.ended(PATIENCE).await?;
+        let status = status.context("the replica did not end when it was asked to")?;
+        ensure!(status.success(), "the replica ended with {status}");
+        Ok(())
     }
 
     /// Stops it in the middle of whatever it does, until [`Replica::wake_up`].

@@ -86,7 +86,14 @@ async fn tells_everything(world: &World, stage: &Stage) -> anyhow::Result<()> {
         by.map(|(name, _)| (name, "second")),
     )?;
     same_metrics(&world.class, &collector, second).await?;
-    replica.kill().await
+
+    // Who is asked to end says first what it had not said yet.
+    let last = world.create(&world.job("last", "exit 0")).await?;
+    world.when_finished("last").await?;
+    replica.stop().await?;
+    let own = last.uid().context("no UID")?.replace('-', "");
+    ensure!(has(&own, "Job"), "the last words were not sent");
+    Ok(())
 }
 
 /// That each step of a Job is in its trace exactly once, under the whole, and sent by whom it was made.

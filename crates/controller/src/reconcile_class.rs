@@ -78,7 +78,7 @@ pub async fn reconcile<B: Backend>(
     context: Arc<ClassContext<B>>,
 ) -> Result<Action, Infallible> {
     let (class, uid) = (cached.name_any(), cached.uid());
-    let span = tracing::info_span!("reconcile", class, uid);
+    let span = tracing::error_span!("reconcile", class, uid);
     Ok(work(cached, &context).instrument(span).await)
 }
 
@@ -275,7 +275,7 @@ pub async fn reconcile_parameters<B: Backend>(
     let began = Instant::now();
     let parameters = context.latest_parameters.freshest(cached);
     let (name, uid) = (parameters.name_any(), parameters.uid());
-    let span = tracing::info_span!("reconcile", parameters = name, uid);
+    let span = tracing::error_span!("reconcile", parameters = name, uid);
     let result = parameters_pass(&*parameters, &context)
         .instrument(span.clone())
         .await;

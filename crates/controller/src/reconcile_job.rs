@@ -105,7 +105,8 @@ pub async fn reconcile<B: Backend>(
 async fn told<B: Backend>(cached: Arc<Job>, context: &JobContext<B>, desk: Desk) -> Action {
     let name = cached.name_any();
     let (namespace, uid) = (cached.namespace(), cached.uid());
-    let span = tracing::info_span!("reconcile", namespace, job = name, uid, trace_id = field::Empty);
+    // Of the highest level, so that whatever is written tells of it.
+    let span = tracing::error_span!("reconcile", namespace, job = name, uid, trace_id = field::Empty);
     let traces = context.traces.as_ref();
     let traced = traces.and_then(|traces| Some((traces, span.in_scope(|| JobTrace::of(&cached))?)));
     if let Some((_, trace)) = &traced {

@@ -92,13 +92,13 @@ impl Telemetry {
     /// Sends what was not sent yet, and nothing afterwards.
     pub async fn shutdown(&self) {
         let Self { metrics, traces } = self.clone();
-        let last_words = tokio::task::spawn_blocking(move || {
+        let metrics = tokio::task::spawn_blocking(move || metrics.shutdown(FAREWELL));
+        let traces = tokio::task::spawn_blocking(move || {
             if let Some(traces) = traces {
                 traces.shutdown(FAREWELL);
             }
-            metrics.shutdown(FAREWELL);
         });
-        if last_words.await.is_err() {
+        if let (Err(_), _) | (_, Err(_)) = (metrics.await, traces.await) {
             tracing::debug!("the last of the telemetry was not sent");
         }
     }

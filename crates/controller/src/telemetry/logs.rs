@@ -24,13 +24,18 @@ pub fn init_logs(format: LogFormat, level: &str) -> anyhow::Result<()> {
     .map_err(|error| anyhow::anyhow!("logging could not be started: {error}"))
 }
 
-/// What the caller wants to see, without the client's own lines: it logs bodies that tell of an error or that it
-/// cannot read, whole, and they may echo an object with everything in it.
+/// What is never logged: kube's client writes down bodies that tell of an error or that it cannot read, whole, and they
+/// may echo an object with everything in it; h2 writes down headers, and keys are among them.
+const SILENT: [&str; 2] = ["kube_client=off", "h2=off"];
+
+/// What the caller wants to see, without what is never logged.
 fn filter(level: &str) -> anyhow::Result<EnvFilter> {
-    let asked = level
-        .split(',')
-        .filter(|directive| !directive.trim().starts_with("kube_client"));
-    let directives: Vec<_> = asked.chain(["kube_client=off"]).collect();
+    let asked = level.split(',').filter(|directive| {
+        !["kube_client", "h2"]
+            .iter()
+            .any(|c| directive.trim().starts_with(c))
+    });
+    let directives: Vec<_> = asked.chain(SILENT).collect();
     EnvFilter::try_new(directives.join(",")).with_context(|| format!("--log-level {level:?} is not a filter"))
 }
 
@@ -39,19 +44,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_clients_own_lines_are_never_written_whatever_the_level() {
+    fn what_may_hold_objects_or_keys_is_never_written_whatever_the_level() {
         for level in [
             "info",
             "trace",
             "kube_client=trace",
             "kube_client::client=debug,info",
+            "h2::codec=trace,info",
         ] {
             let filter = filter(level).unwrap().to_string();
             let client: Vec<_> = filter
                 .split(',')
-                .filter(|d| d.starts_with("kube_client"))
+                .filter(|d| d.starts_with("kube_client") || d.starts_with("h2"))
                 .collect();
-            assert_eq!(client, ["kube_client=off"], "{level}");
+            assert_eq!(client.len(), SILENT.len(), "{level}: {filter}");
+            assert!(SILENT.iter().all(|off| client.contains(off)), "{level}: {filter}");
         }
         assert!(filter("no=such=level").is_err());
     }

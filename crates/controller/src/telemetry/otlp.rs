@@ -1,7 +1,6 @@
 //! Where telemetry is sent by OTLP over gRPC.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -20,34 +19,27 @@ use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// A collector of telemetry.
-#[derive(Clone)]
 pub(crate) struct Endpoint {
     address: String,
-    reached: Arc<Reached>,
+    /// What of the address is told in logs: neither a user nor a path.
+    server: String,
 }
 
 impl Endpoint {
     /// The collector at this address. Connects to nothing.
     pub(crate) fn new(address: &str) -> anyhow::Result<Self> {
-        let uri: http::Uri = address
-            .parse()
-            .with_context(|| format!("--otlp-endpoint {address:?} is no URL"))?;
-        anyhow::ensure!(
-            matches!(uri.scheme_str(), Some("http" | "https")) && uri.host().is_some(),
-            "--otlp-endpoint {address:?} must begin with http:// or https:// and name a host"
-        );
-        // Neither a path nor a user is told in logs.
-        let reached = Reached {
-            server: format!(
-                "{}:{}",
-                uri.host().unwrap_or_default(),
-                uri.port_u16().unwrap_or_default()
-            ),
-            away: AtomicBool::new(false),
+        let uri: http::Uri = address.parse().context("--otlp-endpoint is no URL")?;
+        let host = uri.host().filter(|host| !host.is_empty());
+        let (Some("http" | "https"), Some(host)) = (uri.scheme_str(), host) else {
+            anyhow::bail!("--otlp-endpoint must begin with http:// or https:// and name a host");
+        };
+        let server = match uri.port_u16() {
+            Some(port) => format!("{host}:{port}"),
+            None => host.to_owned(),
         };
         Ok(Self {
             address: address.to_owned(),
-            reached: Arc::new(reached),
+            server,
         })
     }
 
@@ -57,11 +49,7 @@ impl Endpoint {
             .reach(MetricExporter::builder().with_tonic())
             .build()
             .context("metrics cannot be sent by OTLP")?;
-        Ok(PeriodicReader::builder(Told {
-            exporter,
-            reached: self.reached.clone(),
-        })
-        .build())
+        Ok(PeriodicReader::builder(self.told("metrics", exporter)).build())
     }
 
     /// What sends spans.
@@ -70,10 +58,16 @@ impl Endpoint {
             .reach(opentelemetry_otlp::SpanExporter::builder().with_tonic())
             .build()
             .context("traces cannot be sent by OTLP")?;
-        Ok(Told {
-            exporter,
-            reached: self.reached.clone(),
-        })
+        Ok(self.told("traces", exporter))
+    }
+
+    fn told<E>(&self, signal: &'static str, exporter: E) -> Told<E> {
+        let reached = Reached {
+            signal,
+            server: self.server.clone(),
+            away: AtomicBool::new(false),
+        };
+        Told { exporter, reached }
     }
 
     fn reach<T: WithExportConfig + WithTonicConfig>(&self, exporter: T) -> T {
@@ -85,9 +79,11 @@ impl Endpoint {
     }
 }
 
-/// Whether the collector takes what it is sent. Said when it changes, and not for every batch.
+/// Whether the collector takes what it is sent of one kind: there are some that take traces alone. Said when it changes,
+/// and not for every batch.
 #[derive(Debug)]
 struct Reached {
+    signal: &'static str,
     server: String,
     away: AtomicBool,
 }
@@ -102,9 +98,14 @@ impl Reached {
             return;
         }
         match sent {
-            Ok(()) => tracing::info!(endpoint = self.server, "telemetry is taken again"),
+            Ok(()) => tracing::info!(
+                endpoint = self.server,
+                signal = self.signal,
+                "telemetry is taken again"
+            ),
             Err(error) => tracing::warn!(
                 endpoint = self.server,
+                signal = self.signal,
                 error = ayatori_core::conditions::clean(&error.to_string(), 300),
                 "telemetry cannot be sent and is dropped; look at --otlp-endpoint and at the collector there"
             ),
@@ -115,7 +116,7 @@ impl Reached {
 /// An exporter that says when it stops or begins to get through.
 struct Told<E> {
     exporter: E,
-    reached: Arc<Reached>,
+    reached: Reached,
 }
 
 impl<E> fmt::Debug for Told<E> {
@@ -170,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_collector_that_stays_away_is_said_to_be_once() {
-        let endpoint = Endpoint::new("http://localhost:4317").unwrap();
+        let told = Endpoint::new("http://localhost:4317").unwrap().told("traces", ());
         for (away, news) in [
             (false, false),
             (true, true),
@@ -179,7 +180,7 @@ mod tests {
             (false, false),
             (true, true),
         ] {
-            assert_eq!(endpoint.reached.is_news(away), news);
+            assert_eq!(told.reached.is_news(away), news);
         }
     }
 
