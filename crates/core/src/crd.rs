@@ -158,7 +158,12 @@ fn job_status_rules() -> Vec<Rule> {
     .into_iter()
     .map(set_once)
     .collect();
-    rules.extend([attempt_is_kept(), backend_is_kept(), no_start_after_stop()]);
+    rules.extend([
+        attempt_is_kept(),
+        backend_is_kept(),
+        no_start_after_stop(),
+        no_release_before_the_end(),
+    ]);
     rules.extend([ACCEPTED, SCHEDULED, STARTED, FINISHED].map(stays_true));
     rules
 }
@@ -217,6 +222,21 @@ fn no_start_after_stop() -> Rule {
             absent("self", START)
         ),
         "status.execution.startRequestedTime cannot be set any more: status.execution.stop is set, and a stopped Job is not started",
+    )
+}
+
+/// What was released is looked after by nobody any more.
+fn no_release_before_the_end() -> Rule {
+    const RELEASE: &str = "status.execution.releaseTime";
+    forbidden(
+        RELEASE,
+        format!(
+            "{} || {} || {}",
+            present("oldSelf", RELEASE),
+            absent("self", RELEASE),
+            present("self", "status.finishTime")
+        ),
+        "status.execution.releaseTime cannot be set yet: status.finishTime is not set, and what may run is not released",
     )
 }
 

@@ -239,6 +239,12 @@ async fn a_job_is_finished_only_with_a_result_that_is_known() -> anyhow::Result<
                 }),
                 Accepted,
             ),
+            status_change(
+                "what has not ended is not released",
+                stopping(),
+                json!({ "execution": { "releaseTime": LATER } }),
+                Refused("status.execution.releaseTime cannot be set yet"),
+            ),
             status_change("a finished Job may be released", merged(finished(), &json!({ "execution": { "releaseTime": null } })), finished(), Accepted),
             status_change(
                 "a long message is refused",
