@@ -19,7 +19,7 @@ pub(crate) enum Treatment {
 use Treatment::{Elsewhere, FindsNothing, Refused, Trial, Values};
 
 /// Where there are tests of that.
-const DEMO: Treatment = Elsewhere("takes a cluster of its own");
+const DEMO: Treatment = Elsewhere("demo.rs runs it, on the cluster of this test");
 const CHARTS: Treatment = Elsewhere("zz_charts.rs runs the commands of this section");
 const VALUES: Treatment =
     Elsewhere("charts.rs renders the charts with these values, zz_charts.rs upgrades them");
@@ -35,7 +35,7 @@ const TERMINAL: Treatment = Elsewhere("sets up the terminal of a person; a test 
 pub(crate) const EXCEPTIONS: &[(&str, &str, Treatment)] = &[
     ("README.md", "cargo xtask demo ", DEMO),
     ("docs/tutorial.md", "cargo xtask demo", DEMO),
-    ("docs/tutorial.md", "cargo xtask cluster down", DEMO),
+    ("docs/tutorial.md", "cargo xtask cluster down", Elsewhere("ends the cluster that this test runs on")),
     ("docs/tutorial.md", "export KUBECONFIG=$PWD/target/cluster/kubeconfig", TERMINAL),
     ("docs/tutorial.md", "kubectl create -f examples/too-greedy.yaml", Refused),
 

@@ -1,6 +1,7 @@
 //! Every command of the README and of `docs/` works as it stands there. What a document's blocks show is run in order,
 //! in one shell, in a namespace of its own; what is not run says why in `exceptions`.
 
+mod demo;
 mod exceptions;
 mod output;
 mod page;

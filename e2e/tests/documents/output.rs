@@ -30,8 +30,10 @@ fn stable_word(word: &str) -> &str {
     let is_age = word.starts_with(|c: char| c.is_ascii_digit())
         && word.ends_with(['s', 'm', 'h', 'd'])
         && word.chars().all(|c| c.is_ascii_digit() || "smhd".contains(c));
+    let is_time = word.len() == 20 && word.ends_with('Z') && word.contains('T') && word.contains(':');
     match word {
         _ if is_uid => "UID",
+        _ if is_time => "TIME",
         _ if is_age => "AGE",
         _ => word,
     }
@@ -39,9 +41,8 @@ fn stable_word(word: &str) -> &str {
 
 #[test]
 fn what_is_another_each_time_is_not_compared() {
-    let shown = "NAME   STATE   AGE\nhello  Failed  4s\n…\nexecution 0ccb7041-d2ce-4a66-b742-b23d02e57ab1\n";
-    let printed =
-        "NAME STATE AGE\nother Failed 1s\nhello Failed 2m3s\nexecution 11111111-d2ce-4a66-b742-b23d02e57ab1";
+    let shown = "NAME   STATE   AGE\nhello  Failed  4s\n2026-11-29T15:10:02Z\n…\nexecution 0ccb7041-d2ce-4a66-b742-b23d02e57ab1\n";
+    let printed = "NAME STATE AGE\nother Failed 1s\nhello Failed 2m3s\n2027-01-01T00:00:00Z\nexecution 11111111-d2ce-4a66-b742-b23d02e57ab1";
     assert_eq!(missing(shown, printed), None);
     assert_eq!(missing("hello Succeeded 4s", printed), Some("hello Succeeded 4s"));
     assert_eq!(
