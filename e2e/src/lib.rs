@@ -3,10 +3,12 @@
 pub mod accounts;
 pub mod api;
 pub mod audit;
+pub mod charts;
 pub mod collector;
 pub mod counter;
 pub mod gate;
 pub mod ground;
+pub mod manual;
 pub mod opensandbox;
 pub mod prometheus;
 pub mod replica;
