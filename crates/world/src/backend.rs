@@ -86,6 +86,8 @@ pub(crate) struct Execution {
     pub(crate) expiring: bool,
     /// The second in which an end of it was asked for, and by whom.
     pub(crate) stop: Option<(i16, Who)>,
+    /// The second in which its kubelet deleted it, that being over; zero if it did not.
+    pub(crate) rewritten: i16,
     /// The second in which it ended.
     pub(crate) ended: i16,
     /// The second after which its command refuses to start.
@@ -137,6 +139,10 @@ pub(crate) fn of_our_stop(tick: u8) -> i16 {
 
 pub(crate) fn of_stopped_end(tick: u8) -> i16 {
     whole(tick) + 2
+}
+
+pub(crate) fn of_kubelets_own_delete(tick: u8) -> i16 {
+    whole(tick) + 3
 }
 
 fn whole(tick: u8) -> i16 {

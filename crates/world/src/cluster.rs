@@ -84,8 +84,12 @@ fn pod(number: u8, execution: &Execution, silent: bool) -> core::Pod {
     });
     let mut conditions = Vec::new();
     if let Some((at, who)) = execution.stop {
-        metadata["deletionTimestamp"] = time(at + GRACE);
-        metadata["deletionGracePeriodSeconds"] = json!(GRACE);
+        let (ends, grace) = match execution.rewritten {
+            0 => (at + GRACE, GRACE),
+            own => (own, 0),
+        };
+        metadata["deletionTimestamp"] = time(ends);
+        metadata["deletionGracePeriodSeconds"] = json!(grace);
         match who {
             Who::Us | Who::Somebody => {}
             Who::Evictor => conditions.push(condition("DisruptionTarget", "EvictionByEvictionAPI", at)),

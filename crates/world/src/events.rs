@@ -29,6 +29,7 @@ pub(crate) enum Event {
     NeverComesUp { number: usize },
     Ends { number: usize },
     PodIsDeleted { number: usize },
+    KubeletDeletes { number: usize },
     AnotherPod { number: usize },
     OutsiderStops { number: usize },
     OutsiderDeletes { number: usize },

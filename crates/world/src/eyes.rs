@@ -123,7 +123,7 @@ impl Eyes {
         }
     }
 
-    /// What a list of a Job's executions comes to. Never empty.
+    /// What a list of a Job's executions comes to, if it shows any.
     pub(crate) fn list(&mut self, library: &Library, version: Version, list: &List) -> Listed {
         let list = list.map(|execution| execution.map(shown));
         if let Some(known) = self.lists.get(&(version, list)) {

@@ -241,25 +241,7 @@ impl Events<'_> {
     pub(crate) fn observe(&mut self, world: &mut World, who: usize, card: &Card, clock: u8) {
         let number = card.execution.expect("a recorded execution");
         let execution = self.here.executions[usize::from(number)];
-        let silent = self.here.hidden;
-        let shown = |execution: Execution| Sight::Shown {
-            number,
-            execution,
-            silent,
-        };
-        let sight = match self.misread(who, card, execution) {
-            None if self.has(Fault::BelievesAnotherServer) => Sight::Missing {
-                silent: false,
-                settled: true,
-            },
-            None => Sight::Lost,
-            Some(gone) if !gone.exists() => Sight::Missing {
-                silent: silent && !self.has(Fault::BelievesThatSilenceIsAnEnd),
-                settled: self.has(Fault::BelievesThatSilenceIsAnEnd)
-                    || (!silent && gone.life != Life::Orphaned),
-            },
-            Some(execution) => shown(execution),
-        };
+        let sight = self.misread(who, self.sight(card, number));
         if let (true, Sight::Missing { .. }, Some(free)) =
             (self.has(Fault::RunsTheLostAgain), sight, free(world))
         {
@@ -275,13 +257,17 @@ impl Events<'_> {
         let (eyes, library) = (&mut self.mind.eyes, &self.mind.library);
         world.processes[who].known.state = Some(eyes.look(library, version, sight, clock));
         if self.scene.kind.holds() && matches!(execution.life, Life::Pending | Life::Running) {
-            let before = Execution {
-                life: Life::Held,
-                stop: None,
-                ..execution
+            let before = Sight::Shown {
+                number,
+                execution: Execution {
+                    life: Life::Held,
+                    stop: None,
+                    ..execution
+                },
+                silent: self.here.hidden,
             };
             let mut stale = *world;
-            stale.processes[who].known.state = Some(eyes.look(library, version, shown(before), clock));
+            stale.processes[who].known.state = Some(eyes.look(library, version, before, clock));
             let asks = Event::Asks {
                 who,
                 query: Query::State,
@@ -293,26 +279,67 @@ impl Events<'_> {
         }
     }
 
-    /// The execution as this process understands what it is shown, if it is shown anything.
-    fn misread(&self, who: usize, card: &Card, execution: Execution) -> Option<Execution> {
+    /// What there is to be seen of an execution now.
+    fn sight(&self, card: &Card, number: u8) -> Sight {
+        let execution = self.here.executions[usize::from(number)];
+        let silent = self.here.hidden;
         if !self.reaches(card) {
-            return None;
+            Sight::Lost
+        } else if execution.exists() {
+            Sight::Shown {
+                number,
+                execution,
+                silent,
+            }
+        } else {
+            Sight::Missing {
+                silent,
+                settled: !silent && execution.life != Life::Orphaned,
+            }
         }
-        let mut read = execution;
-        let told = matches!(
+    }
+
+    /// What a process with a fault takes that for.
+    fn misread(&self, who: usize, sight: Sight) -> Sight {
+        const GONE: Sight = Sight::Missing {
+            silent: false,
+            settled: true,
+        };
+        let was_told_to_end = matches!(
             self.here.processes[who].known.done,
             Some(Did::Stopped(Reply::Done | Reply::Stale))
         );
-        if self.has(Fault::BelievesAcceptedStops) && told && matches!(read.life, Life::Ended(_)) {
-            read.life = Life::Paused;
+        match (self.scene.fault, sight) {
+            (Some(Fault::BelievesAnotherServer), Sight::Lost) => GONE,
+            (Some(Fault::BelievesThatSilenceIsAnEnd), Sight::Missing { .. }) => GONE,
+            (
+                Some(fault),
+                Sight::Shown {
+                    number,
+                    mut execution,
+                    silent,
+                },
+            ) => {
+                match (fault, execution.life, &mut execution.stop) {
+                    (Fault::BelievesAcceptedStops, Life::Ended(_), _) if was_told_to_end => {
+                        execution.life = Life::Paused;
+                    }
+                    (Fault::BelievesExits, Life::Ended(Ending::Signalled), _) => {
+                        execution.life = Life::Ended(Ending::Exited);
+                    }
+                    (Fault::IgnoresWhoAskedFirst, _, Some((at, _))) => {
+                        *at = of_our_stop(self.scene.true_clock(self.here.now));
+                    }
+                    _ => {}
+                }
+                Sight::Shown {
+                    number,
+                    execution,
+                    silent,
+                }
+            }
+            (_, sight) => sight,
         }
-        if self.has(Fault::BelievesExits) && read.life == Life::Ended(Ending::Signalled) {
-            read.life = Life::Ended(Ending::Exited);
-        }
-        if let (true, Some((at, _))) = (self.has(Fault::IgnoresWhoAskedFirst), &mut read.stop) {
-            *at = of_our_stop(self.scene.true_clock(self.here.now));
-        }
-        Some(read)
     }
 
     pub(crate) fn remains(&self, card: &Card) -> Left {

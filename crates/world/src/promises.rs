@@ -178,9 +178,11 @@ fn false_result(card: &Card, truth: Truth) -> Option<Broken> {
     let measured = result.exit_code == Some(0);
     match (result.outcome, result.reason.as_str()) {
         (Outcome::Succeeded, _) => (!own || !measured).then_some(Broken::FalseSuccess),
-        _ if own && !truth.destroyed => Some(Broken::OwnEndHidden),
+        _ if own && !truth.destroyed && !truth.blurred => Some(Broken::OwnEndHidden),
         _ if stopped && truth.starts > 0 && card.stop.is_none() => Some(Broken::NobodyStopped),
-        _ if stopped && truth.end == Some(End::ByOutsider) => Some(Broken::OutsiderCalledOurs),
+        _ if stopped && truth.end == Some(End::ByOutsider) && !truth.blurred => {
+            Some(Broken::OutsiderCalledOurs)
+        }
         _ if stopped => None,
         (_, "ExecutionLost") => {
             let explained = truth.destroyed || truth.end == Some(End::ByOutsider) || truth.starts == 0;

@@ -52,6 +52,8 @@ pub(crate) struct Budget {
     pub(crate) outsider: u8,
     /// The cluster evicts an execution.
     pub(crate) evict: u8,
+    /// A kubelet deletes an ended pod that was being deleted, which puts its own time in the place of the first.
+    pub(crate) rewrite: u8,
     /// The execution cannot be seen for a while.
     pub(crate) hidden: u8,
     /// A list of a cache does not show what there is yet.
@@ -75,6 +77,7 @@ impl Budget {
         stuck: 0,
         outsider: 0,
         evict: 0,
+        rewrite: 0,
         hidden: 0,
         stale: 0,
         extra: 0,
@@ -138,6 +141,8 @@ pub(crate) struct Truth {
     pub(crate) end: Option<End>,
     /// An outsider took away what showed how it ended.
     pub(crate) destroyed: bool,
+    /// Nothing shows any more when somebody first asked for its end.
+    pub(crate) blurred: bool,
     /// Its finalizer is off, or it is gone.
     pub(crate) gone: bool,
 }

@@ -115,6 +115,12 @@ fn line(way: &Next, here: &World, names: Names, mind: &Mind) -> String {
                 execution(number)
             )
         }
+        Event::KubeletDeletes { number } => {
+            format!(
+                "the kubelet deletes pod {}, which puts its own time to that",
+                execution(number)
+            )
+        }
         Event::AnotherPod { number } => format!(
             "the Job controller makes another pod beside {}",
             execution(number)

@@ -1,7 +1,8 @@
 //! What happens without any process: on the network, in the backend, and by people.
 
 use crate::backend::{
-    Ending, Execution, Kind, Life, Message, Who, of_foreign_stop, of_our_stop, of_own_end, of_stopped_end,
+    Ending, Execution, Kind, Life, Message, Who, of_foreign_stop, of_kubelets_own_delete, of_our_stop,
+    of_own_end, of_stopped_end,
 };
 use crate::events::{Event, Events, free};
 use crate::faults::Fault;
@@ -108,7 +109,10 @@ impl Events<'_> {
             }
             if execution.expiring
                 && execution.stop.is_none()
-                && matches!(execution.life, Life::Held | Life::Pending | Life::Running)
+                && matches!(
+                    execution.life,
+                    Life::Held | Life::Pending | Life::Running | Life::Ended(Ending::Exited)
+                )
             {
                 let at = of_our_stop(self.scene.true_clock(here.now));
                 let world = change(&|e| end_asked_for(e, at, Who::Us));
@@ -116,6 +120,18 @@ impl Events<'_> {
             }
             if self.scene.kind == Kind::Named {
                 self.another_pod(number);
+                if execution.life == Life::Ended(Ending::Exited)
+                    && execution.stop.is_some()
+                    && execution.rewritten == 0
+                {
+                    let at = of_kubelets_own_delete(self.scene.true_clock(here.now));
+                    let mut world = change(&|e| e.rewritten = at);
+                    // Our own request is stored, and that of its batch Job is in its verdict.
+                    if execution.stop.is_some_and(|(_, who)| who != Who::Us) {
+                        world.truth(execution.uid).blurred = true;
+                    }
+                    self.perhaps(Event::KubeletDeletes { number }, |b| &mut b.rewrite, world);
+                }
             }
             if execution.listed {
                 self.outsider(number);
@@ -218,7 +234,9 @@ impl Events<'_> {
         let mut world = here;
         let changed = &mut world.executions[number];
         match (self.scene.kind, execution.life) {
-            (Kind::Named, Life::Held | Life::Pending | Life::Running) if execution.stop.is_none() => {
+            (Kind::Named, Life::Held | Life::Pending | Life::Running | Life::Ended(Ending::Exited))
+                if execution.stop.is_none() =>
+            {
                 end_asked_for(changed, at, Who::Somebody);
                 if execution.life == Life::Running {
                     world.truth(execution.uid).end.get_or_insert(end);
