@@ -6,6 +6,7 @@ pub mod audit;
 pub mod charts;
 pub mod collector;
 pub mod counter;
+pub mod documented;
 pub mod gate;
 pub mod ground;
 pub mod manual;

@@ -1,4 +1,4 @@
-//! Who may do what: the adapters' accounts, exactly and with reasons, and the roles for people.
+//! What the adapters' accounts may do, exactly and with reasons. The roles for people: `roles.rs`.
 //!
 //! Needs the charts installed with their default values, as far as they give rights.
 
@@ -7,14 +7,10 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
-use ayatori_e2e::accounts::{
-    KUBERNETES_ADAPTER, OPENSANDBOX_ADAPTER, SYSTEM_NAMESPACE, bind, client_as, rights,
-};
+use ayatori_e2e::accounts::{KUBERNETES_ADAPTER, OPENSANDBOX_ADAPTER, SYSTEM_NAMESPACE, client_as, rights};
 use ayatori_e2e::api;
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::batch::v1::Job as BatchJob;
 use k8s_openapi::api::core::v1::{Pod, Secret};
-use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::Api;
 use kube::api::{ListParams, PostParams};
 use serde::Deserialize;
@@ -274,127 +270,4 @@ fn api_keys_are_read_where_they_are_and_secrets_of_jobs_only_where_the_values_al
         ensure!(refused, "{values:?} is taken");
     }
     Ok(())
-}
-
-const GROUP: &str = "execution.ayatori.ddupan.top";
-
-/// What each role for people grants in a namespace it is bound in.
-#[tokio::test]
-async fn each_role_grants_what_it_says_and_nothing_else() -> anyhow::Result<()> {
-    const READ: &[&str] = &["get", "list", "watch"];
-    const WRITE: &[&str] = &["create", "update", "patch", "delete"];
-    const CHANGE: &[&str] = &["update", "patch"];
-    let rows: [(&str, &[&str], &str, bool); 13] = [
-        ("ayatori-job-user", READ, "jobs", true),
-        ("ayatori-job-user", WRITE, "jobs", true),
-        (
-            "ayatori-job-user",
-            &["deletecollection", "intervene"],
-            "jobs",
-            false,
-        ),
-        ("ayatori-job-user", CHANGE, "jobs/status", false),
-        ("ayatori-job-user", CHANGE, "jobs/finalizers", false),
-        ("ayatori-job-user", WRITE, "jobclasses", false),
-        ("ayatori-job-viewer", READ, "jobs", true),
-        ("ayatori-job-viewer", WRITE, "jobs", false),
-        ("ayatori-class-admin", WRITE, "jobclasses", true),
-        (
-            "ayatori-class-admin",
-            WRITE,
-            "kubernetesexecutionparameters",
-            true,
-        ),
-        (
-            "ayatori-class-admin",
-            WRITE,
-            "opensandboxexecutionparameters",
-            true,
-        ),
-        ("ayatori-class-admin", CHANGE, "jobclasses/status", false),
-        ("ayatori-class-admin", &["get", "create"], "jobs", false),
-    ];
-    api::in_namespace(async |run| {
-        let mut problems = Vec::new();
-        for (role, verbs, resource, expected) in rows {
-            let user = format!("{}-{role}", run.namespace);
-            bind(&run, &user, "ClusterRole", role).await?;
-            for verb in verbs {
-                // A binding takes effect a moment after it is stored; each role's first rows wait for it.
-                if expected {
-                    let what = format!("{role} may {verb} {resource}");
-                    api::eventually(&what, async || may(&run, &user, verb, resource).await).await?;
-                } else if may(&run, &user, verb, resource).await? {
-                    problems.push(format!("{role} may {verb} {resource}"));
-                }
-            }
-        }
-        ensure!(problems.is_empty(), "{}", problems.join("\n"));
-        Ok(())
-    })
-    .await
-}
-
-#[tokio::test]
-async fn everybody_signed_in_may_see_the_classes_on_offer_and_no_parameters() -> anyhow::Result<()> {
-    api::in_namespace(async |run| {
-        ensure!(
-            may(&run, "anybody", "list", "jobclasses").await?,
-            "jobclasses cannot be listed"
-        );
-        for resource in [
-            "kubernetesexecutionparameters",
-            "opensandboxexecutionparameters",
-            "jobs",
-        ] {
-            ensure!(
-                !may(&run, "anybody", "list", resource).await?,
-                "{resource} can be listed"
-            );
-        }
-        Ok(())
-    })
-    .await
-}
-
-#[tokio::test]
-async fn no_built_in_role_gains_anything_by_default() -> anyhow::Result<()> {
-    let roles: Api<ClusterRole> = Api::all(api::client().await?);
-    for name in ["admin", "edit", "view"] {
-        let rules = roles.get(name).await?.rules.unwrap_or_default();
-        ensure!(
-            !rules
-                .iter()
-                .any(|rule| rule.api_groups.iter().flatten().any(|g| g == GROUP)),
-            "{name} has rules for {GROUP}"
-        );
-    }
-    Ok(())
-}
-
-/// What the API server's authorizer says of a signed-in user, once it knows the binding.
-async fn may(run: &api::Run, user: &str, verb: &str, resource: &str) -> anyhow::Result<bool> {
-    let (resource, subresource) = resource
-        .split_once('/')
-        .map_or((resource, None), |(r, s)| (r, Some(s.to_owned())));
-    let review = SubjectAccessReview {
-        spec: SubjectAccessReviewSpec {
-            user: Some(user.to_owned()),
-            groups: Some(vec!["system:authenticated".to_owned()]),
-            resource_attributes: Some(ResourceAttributes {
-                group: Some(GROUP.to_owned()),
-                namespace: Some(run.namespace.clone()),
-                resource: Some(resource.to_owned()),
-                subresource,
-                verb: Some(verb.to_owned()),
-                ..ResourceAttributes::default()
-            }),
-            ..SubjectAccessReviewSpec::default()
-        },
-        ..SubjectAccessReview::default()
-    };
-    let answer = Api::<SubjectAccessReview>::all(run.client.clone())
-        .create(&PostParams::default(), &review)
-        .await?;
-    Ok(answer.status.context("no answer to an access review")?.allowed)
 }
