@@ -335,7 +335,7 @@ async fn mirror<K>(
         let event = match event {
             Ok(event) => event,
             Err(error) => {
-                tracing::warn!(kind = %K::kind(&()), error = %watch_error(&error), "a watch failed and is started again");
+                tracing::warn!(kind = %K::kind(&()), error = %watch_error::<K>(&error), "a watch failed and is started again");
                 continue;
             }
         };
@@ -351,13 +351,17 @@ async fn mirror<K>(
     }
 }
 
-fn watch_error(error: &watching::Error) -> String {
+fn watch_error<K: Resource<DynamicType = ()>>(error: &watching::Error) -> String {
     use std::error::Error as _;
-    let cause = error.source().and_then(|e| e.downcast_ref::<kube::Error>());
-    cause.map_or_else(
-        || ayatori_core::conditions::clean(&error.to_string(), 300),
-        crate::failure::brief,
-    )
+    match error.source().and_then(|e| e.downcast_ref::<kube::Error>()) {
+        Some(kube::Error::Api(status)) if status.is_not_found() => format!(
+            "{}.{} is not defined in this cluster; install the chart execution-api",
+            K::plural(&()),
+            K::group(&())
+        ),
+        Some(cause) => crate::failure::brief(cause),
+        None => ayatori_core::conditions::clean(&error.to_string(), 300),
+    }
 }
 
 fn decoded<K>(event: Event<DynamicObject>, unknown: &UnknownFields, metrics: &Metrics) -> Option<Event<K>>
