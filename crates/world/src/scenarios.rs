@@ -17,8 +17,8 @@ use crate::walk;
 
 /// More states than any scenario of the ordinary run has.
 const MOST: usize = 3_000_000;
-/// Where the wider scenarios are cut off: 4 GB each.
-const WIDE: usize = 60_000_000;
+/// Where the wider scenarios are cut off: some 3 GB each, and 20 minutes for all on two cores.
+const WIDE: usize = 40_000_000;
 
 /// A backend that holds executions and creates them under a name, like batch/v1 Jobs. No time passes: whatever
 /// could run out has run out.
