@@ -1,6 +1,6 @@
 //! The commands by name.
 
-use crate::{book, cluster, crds, demo, deploy, image, release, test, tool};
+use crate::{book, chaos, cluster, crds, demo, deploy, image, release, test, tool};
 use std::process::ExitCode;
 
 #[derive(clap::Parser)]
@@ -16,6 +16,8 @@ pub(crate) enum Xtask {
     Deploy(deploy::Args),
     /// Run one Job of every ending on the local cluster and tell its story; leaves the cluster running.
     Demo(demo::Args),
+    /// Run Jobs while everything around them is killed, cut off and recreated, and count what really started.
+    Chaos(chaos::Args),
     /// Run every test, from unit to end-to-end, and print one summary.
     Test(test::Args),
     /// Check every link of the documents and make a book of them.
@@ -34,6 +36,7 @@ impl Xtask {
             Xtask::Crds(args) => crds::run(&args),
             Xtask::Deploy(args) => deploy::run(&args),
             Xtask::Demo(args) => demo::run(&args),
+            Xtask::Chaos(args) => chaos::run(&args),
             Xtask::Test(args) => test::run(&args),
             Xtask::Book(args) => book::run(&args),
             Xtask::Release(args) => release::run(&args),

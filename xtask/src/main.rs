@@ -5,6 +5,7 @@ mod alert_rules;
 mod api_reference;
 mod archive;
 mod book;
+mod chaos;
 mod checkout;
 mod cli;
 mod cluster;

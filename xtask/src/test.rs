@@ -70,21 +70,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         })
         && summary.step("adapters with fault hooks", build_mortal_adapters);
     if ready {
-        let environment = [
-            ("KUBECONFIG", cluster::kubeconfig()),
-            ("AYATORI_CLUSTER", checkout::cluster_state()),
-            ("AYATORI_HELM", programs::path(Program::Helm)?),
-            ("AYATORI_KUBECTL", programs::path(Program::Kubectl)?),
-            ("AYATORI_PYTHON", programs::path(Program::KubernetesClient)?),
-            ("AYATORI_PROMETHEUS", programs::path(Program::Prometheus)?),
-            ("AYATORI_XTASK", xtask),
-        ];
-        let mortals = MORTALS.map(|(package, variable)| (variable, mortal(package)));
-        let environment: Vec<_> = environment
-            .into_iter()
-            .chain(mortals)
-            .map(|(name, path)| (name, path.display().to_string()))
-            .collect();
+        let environment = environment(xtask)?;
         summary.tests("conformance on the cluster", || {
             let pods = ["--test", "*"];
             let mut counts = cargo_test(args, &[ON_A_CLUSTER], &pods, &environment, &mut passed)?;
@@ -124,8 +110,26 @@ fn mortal(package: &str) -> PathBuf {
     checkout::target().join("fault-injection").join(package)
 }
 
+/// What tests on the local cluster are told.
+pub(crate) fn environment(xtask: PathBuf) -> Result<Vec<(&'static str, String)>> {
+    let told = [
+        ("KUBECONFIG", cluster::kubeconfig()),
+        ("AYATORI_CLUSTER", checkout::cluster_state()),
+        ("AYATORI_HELM", programs::path(Program::Helm)?),
+        ("AYATORI_KUBECTL", programs::path(Program::Kubectl)?),
+        ("AYATORI_PYTHON", programs::path(Program::KubernetesClient)?),
+        ("AYATORI_PROMETHEUS", programs::path(Program::Prometheus)?),
+        ("AYATORI_XTASK", xtask),
+    ];
+    let mortals = MORTALS.map(|(package, variable)| (variable, mortal(package)));
+    let all = told.into_iter().chain(mortals);
+    Ok(all
+        .map(|(name, path)| (name, path.display().to_string()))
+        .collect())
+}
+
 /// Built beside everything else, to share what they are built from, and then put where no other build replaces them.
-fn build_mortal_adapters() -> Result<()> {
+pub(crate) fn build_mortal_adapters() -> Result<()> {
     let mut cargo = Command::new("cargo");
     cargo.current_dir(checkout::root()).arg("build");
     for (package, _) in MORTALS {
@@ -161,7 +165,7 @@ fn cargo_test(
     cargo.envs(environment.iter().map(|(name, value)| (name, value)));
     if !environment.is_empty() {
         // Tests on a cluster wait more than they work.
-        cargo.env("RUST_TEST_THREADS", "4");
+        cargo.env("RUST_TEST_THREADS", "6");
     }
     if args.all {
         cargo.env("AYATORI_TEST_ALL", "1");
