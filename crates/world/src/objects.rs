@@ -361,6 +361,10 @@ pub(crate) fn broken_rule(old: &Job, new: &Job) -> Option<&'static str> {
             x.stop.is_none() || x.start_requested_time == y.start_requested_time,
             "no start after a stop",
         ),
+        (
+            x.release_time.is_some() || y.release_time.is_none() || b.finish_time.is_some(),
+            "no release before the end",
+        ),
         (stays_true, "a condition stays True"),
         (
             !finishes || (b.result.is_some() && b.finish_time.is_some()),
