@@ -354,7 +354,7 @@ async fn parameters_are_healthy_as_soon_as_they_are_there_and_jobs_whatever_beco
             job.status(started.clone()).await?;
             job.expect("running", "Current", "Progressing").await?;
             let finished = json!({
-                "result": result, "finishTime": NOON,
+                "state": outcome, "result": result, "finishTime": NOON,
                 "conditions": [condition("Started", "True", "Started", 1), condition("Finished", "True", &outcome, 1)],
             });
             job.status(merged(started, &finished)).await?;

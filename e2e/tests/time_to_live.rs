@@ -250,7 +250,7 @@ fn managed(world: &World, name: &str, ttl: Option<i32>) -> Job {
 async fn finish(world: &World, name: &str, at: Timestamp) -> anyhow::Result<()> {
     let at = Time(at);
     let status = json!({
-        "finishTime": at, "result": { "outcome": "Succeeded", "reason": "Completed" },
+        "state": "Succeeded", "finishTime": at, "result": { "outcome": "Succeeded", "reason": "Completed" },
         "conditions": [{
             "type": "Finished", "status": "True", "reason": "Succeeded", "message": "", "lastTransitionTime": at,
         }],

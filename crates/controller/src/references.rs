@@ -201,10 +201,10 @@ impl References {
     pub async fn secret_key(&self, namespace: &str, name: &str, key: &str) -> Answer<SecretSlice<u8>> {
         let found = match self.secret(namespace, name).await {
             Ok(Some(secret)) => secret.into_data().remove(key),
-            Ok(None) => return Ok(Err(Kind::Secret.missing(namespace, name))),
+            Ok(None) => return Ok(Err(Kind::Secret.absent(namespace, name))),
             Err(trouble) => return trouble.into(),
         };
-        Ok(found.ok_or_else(|| Kind::Secret.key_missing(namespace, name, key)))
+        Ok(found.ok_or_else(|| Kind::Secret.key_absent(namespace, name, key)))
     }
 
     async fn look_up(&self, namespace: &str, reference: &Reference<'_>) -> Result<(), Trouble> {
@@ -357,25 +357,35 @@ impl Kind {
 
     /// Why a Job waits that needs an object that does not exist.
     pub fn missing(self, namespace: &str, name: &str) -> Why {
-        let word = self.word();
-        Why::new(
-            format!("{word}NotFound"),
-            format!(
-                "{word} {name:?} does not exist in namespace {namespace}; create it, or make the reference optional"
-            ),
-        )
+        or_optional(self.absent(namespace, name))
     }
 
     /// Why a Job waits that needs a key which the object does not have.
     pub fn key_missing(self, namespace: &str, name: &str, key: &str) -> Why {
+        or_optional(self.key_absent(namespace, name, key))
+    }
+
+    fn absent(self, namespace: &str, name: &str) -> Why {
+        let word = self.word();
+        Why::new(
+            format!("{word}NotFound"),
+            format!("{word} {name:?} does not exist in namespace {namespace}; create it"),
+        )
+    }
+
+    fn key_absent(self, namespace: &str, name: &str, key: &str) -> Why {
         let word = self.word();
         Why::new(
             format!("{word}KeyNotFound"),
-            format!(
-                "{word} {name:?} in namespace {namespace} has no key {key:?}; add it, or make the reference optional"
-            ),
+            format!("{word} {name:?} in namespace {namespace} has no key {key:?}; add it"),
         )
     }
+}
+
+/// What a Job refers to it may also do without.
+fn or_optional(why: Why) -> Why {
+    let message = format!("{}, or make the reference optional", why.message);
+    Why::new(why.reason, message)
 }
 
 impl<T> From<Trouble> for Answer<T> {

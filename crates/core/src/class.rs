@@ -100,9 +100,7 @@ fn farewell(class: &JobClass, facts: &Facts) -> Farewell {
 
 fn go_on(class: &JobClass, facts: &Facts, blocked: Option<Statement>, now: Timestamp) -> Step {
     if let Err(why) = acceptable(class, facts) {
-        let accepted = Statement::fails(ACCEPTED, why.reason, why.message);
-        let ready = Statement::fails(READY, "NotAccepted", "the class is not accepted");
-        return report(class, [accepted, ready].into_iter().chain(blocked), now);
+        return report(class, not_accepted(why).into_iter().chain(blocked), now);
     }
     if !carries(&class.metadata, CLASS_FINALIZER) {
         return Step::Protect;
@@ -133,16 +131,18 @@ pub fn decide_unowned(class: &JobClass, now: Timestamp) -> Step {
         .as_ref()
         .is_some_and(|s| conditions::was_judged(&s.conditions, ACCEPTED));
     match unknown_controller(class) {
-        Some(why) if !judged => report(
-            class,
-            [
-                Statement::fails(ACCEPTED, why.reason, why.message),
-                Statement::fails(READY, "NotAccepted", "the class is not accepted"),
-            ],
-            now,
-        ),
+        Some(why) if !judged => report(class, not_accepted(why), now),
         _ => Step::Wait,
     }
+}
+
+/// Ready says why too: it is all that most tools look at.
+fn not_accepted(why: Why) -> [Statement; 2] {
+    let ready = format!("the class is not accepted: {}: {}", why.reason, why.message);
+    [
+        Statement::fails(ACCEPTED, why.reason, why.message),
+        Statement::fails(READY, "NotAccepted", ready),
+    ]
 }
 
 fn acceptable(class: &JobClass, facts: &Facts) -> Result<(), Why> {

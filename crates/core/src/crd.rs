@@ -285,6 +285,20 @@ fn job_finish_rules() -> Vec<Rule> {
             ),
             "status.conditions: Finished and ResultUnknown exclude each other: what is final is known",
         ),
+        // The one word that people read.
+        unless_already(
+            "status.state",
+            |of| {
+                let (state, outcome) = ("status.state", "status.result.outcome");
+                format!(
+                    "!({} && {}) || ({} && {of}.{state} == {of}.{outcome})",
+                    is_true(of, FINISHED),
+                    present(of, outcome),
+                    present(of, state)
+                )
+            },
+            "status.state of a finished Job is the outcome of its result",
+        ),
     ]
 }
 

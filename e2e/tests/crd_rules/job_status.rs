@@ -203,6 +203,7 @@ async fn a_condition_that_became_true_stays_true() -> anyhow::Result<()> {
 #[rustfmt::skip]
 async fn a_job_is_finished_only_with_a_result_that_is_known() -> anyhow::Result<()> {
     const EXCLUDE: Verdict = Refused("Finished and ResultUnknown exclude each other");
+    const WORD: Verdict = Refused("status.state of a finished Job is the outcome of its result");
     let without = |field: &str| merged(finished(), &json!({ field: null }));
     let unknown = |status: &str| {
         let mut conditions = finished()["conditions"].as_array().cloned().unwrap_or_default();
@@ -234,11 +235,15 @@ async fn a_job_is_finished_only_with_a_result_that_is_known() -> anyhow::Result<
                 "a Job finishes without ever having been accepted",
                 json!({}),
                 json!({
-                    "finishTime": NOON, "result": { "outcome": "Cancelled", "reason": "CancelRequested" },
+                    "state": "Cancelled", "finishTime": NOON,
+                    "result": { "outcome": "Cancelled", "reason": "CancelRequested" },
                     "conditions": [condition("Accepted", "False", NOON), condition("Finished", "True", NOON)],
                 }),
                 Accepted,
             ),
+            status_change("the word for a finished Job is its outcome", stopping(), merged(finished(), &json!({ "state": "Succeeded" })), WORD),
+            status_change("and stays so", finished(), json!({ "state": "Failed" }), WORD),
+            status_change("and is not left out", finished(), json!({ "state": null }), WORD),
             status_change(
                 "what has not ended is not released",
                 stopping(),
