@@ -285,21 +285,30 @@ fn job_finish_rules() -> Vec<Rule> {
             ),
             "status.conditions: Finished and ResultUnknown exclude each other: what is final is known",
         ),
-        // The one word that people read.
-        unless_already(
-            "status.state",
-            |of| {
-                let (state, outcome) = ("status.state", "status.result.outcome");
-                format!(
-                    "!({} && {}) || ({} && {of}.{state} == {of}.{outcome})",
-                    is_true(of, FINISHED),
-                    present(of, outcome),
-                    present(of, state)
-                )
-            },
+        forbidden(
+            STATE,
+            format!(
+                "!{finished} || {} || ({} && !{})",
+                tells_outcome("self"),
+                is_true("oldSelf", FINISHED),
+                tells_outcome("oldSelf"),
+                finished = is_true("self", FINISHED),
+            ),
             "status.state of a finished Job is the outcome of its result",
         ),
     ]
+}
+
+const STATE: &str = "status.state";
+
+/// Whether the one word that people read is that of the result. Compared with literals: two strings without a limit
+/// cost too much.
+fn tells_outcome(of: &str) -> String {
+    const OUTCOME: &str = "status.result.outcome";
+    let same = ["Succeeded", "Failed", "Cancelled"]
+        .map(|word| format!("{of}.{STATE} == '{word}' && {of}.{OUTCOME} == '{word}'"))
+        .join(" || ");
+    format!("({} && {} && ({same}))", present(of, OUTCOME), present(of, STATE))
 }
 
 // ---- OpenSandboxExecutionParameters ----
