@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use kube::ResourceExt;
+
 use crate::execution::Why;
 use crate::job::Job;
 use crate::job_class::JobClass;
@@ -161,7 +163,8 @@ pub fn unknown_controller(class: &JobClass) -> Option<Why> {
         Why::new(
             "UnsupportedController",
             format!(
-                "spec.controllerName {controller:?} is no controller of {GROUP}; known are {}",
+                "spec.controllerName {controller:?} of JobClass {} is no controller of {GROUP}; known are {}",
+                class.name_any(),
                 KNOWN_CONTROLLERS.join(" and ")
             ),
         )

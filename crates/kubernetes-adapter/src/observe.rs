@@ -124,13 +124,29 @@ pub(crate) fn refusal(message: &str) -> Why {
         .or_else(|| message.strip_prefix("Error creating: "))
         .unwrap_or(message);
     if let Some((_, quota)) = gist.split_once("exceeded quota: ") {
+        let exceeded = clean(&format!("exceeded quota {}", without_use(quota)), EXCERPT);
         return Why::new(
             "QuotaExceeded",
-            clean(&format!("exceeded quota {}", without_use(quota)), EXCERPT),
+            format!("{exceeded}; it goes on when enough of the quota is free, or the quota is raised"),
         );
     }
     if gist.starts_with("failed quota: ") {
-        return Why::new("QuotaExceeded", clean(gist, EXCERPT));
+        let failed = clean(gist, EXCERPT);
+        return Why::new(
+            "QuotaExceeded",
+            format!(
+                "{failed}; state them in spec.resources of a new Job, or have the class do so by default"
+            ),
+        );
+    }
+    if gist.starts_with("violates PodSecurity ") {
+        let violates = clean(gist, EXCERPT);
+        return Why::new(
+            "BackendRejected",
+            format!(
+                "{violates}; the parameters of the class set security contexts, so have them meet this level, or use another class"
+            ),
+        );
     }
     if gist.contains("error looking up service account") || gist.starts_with("service account ") {
         let message = format!(
@@ -544,7 +560,8 @@ fn unschedulable(message: &str) -> String {
         .collect();
     reasons.sort_unstable();
     reasons.dedup();
-    clean(&format!("no node fits: {}", reasons.join(", ")), EXCERPT)
+    let reasons = clean(&format!("no node fits: {}", reasons.join(", ")), EXCERPT);
+    format!("{reasons}; it starts when a node does")
 }
 
 /// Why an image cannot be pulled, in words that are the same while it is tried and while it is waited.

@@ -655,7 +655,7 @@ fn what_a_pod_waits_for_is_said_in_words_that_stay_the_same() {
     assert_eq!((three.reason.as_str(), &three), ("Unschedulable", &four));
     assert_eq!(
         three.message,
-        "no node fits: Insufficient cpu, node(s) had untolerated taint(s)"
+        "no node fits: Insufficient cpu, node(s) had untolerated taint(s); it starts when a node does"
     );
 
     let gated = why(&held_pod(
