@@ -538,9 +538,12 @@ impl<B: Backend> Pass<'_, B> {
             Effect::Remove(job) => Done::Removed(backend.remove(job, recorded(job.job()).as_deref()).await),
         };
         if let Some(why) = trouble(&done) {
-            self.context.metrics.failed("job", &why.reason);
+            if !OF_THE_JOB.contains(&why.reason.as_str()) {
+                self.context.metrics.failed("job", &why.reason);
+            }
             tracing::warn!(
                 reason = why.reason,
+                cause = why.message,
                 effect = done.name(),
                 "the backend did not do what it was told"
             );
@@ -570,6 +573,22 @@ fn created(job: &Job) -> Timestamp {
     let created = job.metadata.creation_timestamp.as_ref();
     created.map_or(Timestamp::UNIX_EPOCH, |time| time.0)
 }
+
+/// Refusals of what a Job asks for. They stand on the Job, for its caller; neither the backend nor this process is in
+/// trouble, and nobody is to be woken.
+const OF_THE_JOB: [&str; 11] = [
+    "BackendAtCapacity",
+    "BackendRejected",
+    "ConfigMapKeyNotFound",
+    "ConfigMapNotFound",
+    "ImagePullFailed",
+    "InvalidSecretValue",
+    "NameConflict",
+    "QuotaExceeded",
+    "SecretKeyNotFound",
+    "SecretNotFound",
+    "ServiceAccountNotFound",
+];
 
 /// Why an effect was not carried out, if the backend would not or could not.
 fn trouble(done: &Done) -> Option<&Why> {

@@ -541,7 +541,13 @@ fn waits_for(pod: &Pod) -> Why {
                 ),
             )
         }
-        _ => Why::new(PENDING, "the node prepares the container"),
+        _ => Why::new(
+            PENDING,
+            format!(
+                "the node prepares the container; if that takes long, the Events of pod {} say why",
+                pod.id.name
+            ),
+        ),
     }
 }
 
