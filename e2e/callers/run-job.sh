@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs the Job of a manifest and ends as its command did: run-job.sh MANIFEST [SECONDS]
+# Runs the one Job of a manifest and ends as its command did: run-job.sh MANIFEST [SECONDS]
 #
 #   its own code   the command ended by itself
 #   124            it was not finished within SECONDS (an hour); it was cancelled
@@ -9,14 +9,17 @@
 set -eu
 manifest=$1
 deadline=$(($(date +%s) + ${2:-3600}))
-job='' waiting=''
+job='' waiting='' said='' result=''
 
-show() {
-  kubectl get "$job" --output=jsonpath="$1"
-}
+# What a Job is doing, and what it waits for.
+now='{.status.state} {.status.conditions[?(@.status=="False")].message}'
+fields='{.status.result.outcome}|{.status.result.reason}|{.status.result.exitCode}'
+fields="$fields|{.status.correlation.selector}|{.status.result.message}"
 
 cancel() {
-  kubectl patch "$job" --type=merge --patch '{"spec":{"cancelRequested":true}}' >&2
+  # More than one, if the manifest was wrong. If it cannot be done, kubectl says why.
+  # shellcheck disable=SC2086
+  kubectl patch $job --type=merge --patch '{"spec":{"cancelRequested":true}}' >&2 || true
 }
 
 stopped() {
@@ -27,38 +30,49 @@ stopped() {
 }
 trap stopped HUP INT TERM
 
-job=$(kubectl create --filename="$manifest" --output=name)
+if ! job=$(kubectl create --filename="$manifest" --output=name) || [ "$(echo "$job" | wc -l)" -ne 1 ]; then
+  [ -z "$job" ] || cancel
+  echo "$manifest did not make exactly one Job" >&2
+  exit 125
+fi
 echo "created $job" >&2
 
 while left=$((deadline - $(date +%s))) && [ "$left" -gt 0 ]; do
   # In the background, because a shell attends to signals only between commands, and while it waits like this.
-  kubectl wait "$job" --for=condition=Finished --timeout="${left}s" >&2 &
+  kubectl wait "$job" --for=condition=Finished --timeout="$((left < 10 ? left : 10))s" >/dev/null 2>&1 &
   waiting=$!
-  wait "$waiting" && break
-  if found=$(kubectl get "$job" --ignore-not-found --output=name) && [ -z "$found" ]; then
-    echo "somebody deleted $job" >&2
-    exit 125
+  wait "$waiting" && result=$(kubectl get "$job" --output=jsonpath="$fields") && break
+  # The API server may be away for a moment; the Job goes on meanwhile.
+  if seen=$(kubectl get "$job" --ignore-not-found --output=jsonpath="$now"); then
+    [ -n "$seen" ] || { echo "somebody deleted $job" >&2; exit 125; }
+    [ "$seen" = "$said" ] || echo "$seen" >&2
+    said=$seen
   fi
-  sleep 1 # the API server may be away for a moment; the Job goes on meanwhile
+  sleep 1
 done
 
-read -r outcome reason code <<STATUS
-$(show '{.status.result.outcome} {.status.result.reason} {.status.result.exitCode}')
-STATUS
-
-if [ -z "$outcome" ]; then
-  kubectl describe "$job" >&2 # what it waits for
+if [ -z "$result" ]; then
+  kubectl describe "$job" >&2 || true # what it waits for
   cancel
-  echo "not finished in time: cancelled" >&2
+  echo "not finished in time" >&2
   exit 124
 fi
+IFS='|' read -r outcome reason code selector message <<RESULT
+$result
+RESULT
 
-# The output of a pod that was stopped, or of a sandbox, is in the log store alone.
-kubectl logs --tail=-1 --selector="$(show '{.status.correlation.selector}')" || true
+if [ -n "$selector" ]; then
+  if [ -n "$(kubectl get pods --selector="$selector" --output=name)" ]; then
+    kubectl logs --tail=-1 --selector="$selector" || true
+  else
+    echo "no pod of it is left: what it printed is in the log store" >&2
+  fi
+fi
 
 case $reason in
   Completed | NonZeroExit) exit "$code" ;; # in every other case the code says nothing about the command
 esac
-echo "$outcome: $reason: $(show '{.status.result.message}')" >&2
+kubectl get "$job" --output=jsonpath="$now{\"\n\"}" >&2 || true # what it waited for to the end
+echo "$outcome: $reason: $message" >&2
 [ "$outcome" = Cancelled ] && exit 130
 exit 125

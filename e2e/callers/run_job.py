@@ -1,4 +1,7 @@
-"""Runs the Job of a manifest and ends as its command did: run_job.py NAMESPACE MANIFEST [SECONDS]"""
+"""Runs the Job of a manifest and ends as its command did: run_job.py NAMESPACE MANIFEST [SECONDS]
+
+Ends with 125 where there is no code of the command, and with 143 if it is stopped itself.
+"""
 
 import signal
 import sys
@@ -12,9 +15,14 @@ JOBS = {"group": "execution.ayatori.ddupan.top", "version": "v1alpha1", "plural"
 
 
 def run(namespace, manifest, seconds=3600):
-    """Creates a Job and returns its result; None if somebody deleted it. Cancels it if that takes too long."""
+    """Creates a Job and returns its result. Cancels it if that takes too long."""
     jobs = client.CustomObjectsApi()
-    job = jobs.create_namespaced_custom_object(namespace=namespace, body=manifest, **JOBS)
+    job = jobs.create_namespaced_custom_object(
+        namespace=namespace,
+        body=manifest,
+        field_validation="Strict",  # a misspelt field is refused, not dropped
+        **JOBS,
+    )
     name = job["metadata"]["name"]
     try:
         return wait(jobs, namespace, name, seconds)
@@ -26,6 +34,7 @@ def run(namespace, manifest, seconds=3600):
 
 def wait(jobs, namespace, name, seconds):
     deadline = time.monotonic() + seconds
+    said = None
     while (left := int(deadline - time.monotonic())) > 0:
         try:  # every watch begins with the Job as it is
             for event in watch.Watch().stream(
@@ -40,9 +49,13 @@ def wait(jobs, namespace, name, seconds):
                 if any(c["type"] == "Finished" and c["status"] == "True" for c in conditions):
                     return status["result"]
                 if event["type"] == "DELETED":
-                    return None
+                    raise RuntimeError(f"somebody deleted Job {name}")
+                waits_for = "; ".join(c["message"] for c in conditions if c["status"] == "False")
+                if waits_for and waits_for != said:
+                    print(f"{name} waits: {waits_for}", file=sys.stderr)
+                    said = waits_for
         except (client.ApiException, urllib3.exceptions.HTTPError) as error:
-            if 400 <= getattr(error, "status", 500) < 500 and error.status != 410:
+            if 400 <= getattr(error, "status", 500) < 500 and error.status not in (410, 429):
                 raise
             time.sleep(1)  # the API server may be away for a moment; the Job goes on meanwhile
     raise TimeoutError(f"Job {name} was not finished within {seconds} s: cancelled")
@@ -53,12 +66,15 @@ def main(namespace, manifest, *seconds):
     config.load_config()  # a kubeconfig, or the account of the pod this runs in
     with open(manifest, encoding="utf-8") as file:
         result = run(namespace, yaml.safe_load(file), *map(int, seconds))
-    if result is None:
-        return "somebody deleted the Job"
     if result["reason"] in ("Completed", "NonZeroExit"):
         return result["exitCode"]
-    return f"{result['outcome']}: {result['reason']}: {result.get('message', '')}"
+    raise RuntimeError(f"{result['outcome']}: {result['reason']}: {result.get('message', '')}")
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    try:
+        code = main(*sys.argv[1:])
+    except Exception as error:  # Python would end with 1, which is a code that commands have
+        print(error, file=sys.stderr)
+        code = 125
+    sys.exit(code)

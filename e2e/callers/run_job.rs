@@ -1,4 +1,5 @@
 //! Runs a command as a Job and ends as it did: `run-job IMAGE COMMAND [ARGS…]`, in the namespace of the kubeconfig.
+//! Ends with 125 where there is no code of the command.
 
 use std::pin::pin;
 use std::process::ExitCode;
@@ -14,7 +15,16 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
 #[tokio::main(flavor = "current_thread")]
-async fn main() -> anyhow::Result<ExitCode> {
+async fn main() -> ExitCode {
+    // An error of `main` itself would end with 1, which is a code that commands have.
+    exit_code().await.unwrap_or_else(|error| {
+        eprintln!("{error:#}");
+        ExitCode::from(125)
+    })
+}
+
+/// Runs the command of the arguments and returns its code.
+async fn exit_code() -> anyhow::Result<ExitCode> {
     // rustls wants to be told which provider of cryptography to take: the one that kube's feature `ring` brings.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut arguments = std::env::args().skip(1);
@@ -53,12 +63,19 @@ async fn run(jobs: &Api<Job>, spec: JobSpec, patience: Duration) -> anyhow::Resu
 /// Returns the result of a Job once it is finished.
 async fn finished(jobs: &Api<Job>, name: &str) -> anyhow::Result<JobResult> {
     let mut changes = pin!(watch_object(jobs.clone(), name).default_backoff());
+    let mut said = Vec::new();
     while let Some(seen) = changes.next().await {
         match seen {
             Ok(Some(job)) => {
                 let status = job.status.unwrap_or_default();
                 if conditions::is_true(&status.conditions, FINISHED) {
                     return status.result.context("a finished Job has a result");
+                }
+                let waits = status.conditions.into_iter().filter(|c| c.status == "False");
+                let waits_for: Vec<_> = waits.map(|c| c.message).collect();
+                if !waits_for.is_empty() && waits_for != said {
+                    eprintln!("{name} waits: {}", waits_for.join("; "));
+                    said = waits_for;
                 }
             }
             Ok(None) => bail!("somebody deleted Job {name}"),

@@ -55,6 +55,8 @@ fn endings(codes: &Codes) -> Vec<Ending> {
     let cancelled = json!({ "cancelRequested": true });
     let slow = json!({ "activeDeadlineSeconds": 2, "terminationGracePeriodSeconds": 1 });
     let held = json!({ "suspend": true });
+    let refused = json!({ "activeDeadlineSeconds": -1 });
+    let no_class = json!({ "jobClassName": "no-such-class", "startingDeadlineSeconds": 2 });
     let ending = Ending::default;
     vec![
         Ending {
@@ -87,7 +89,21 @@ fn endings(codes: &Codes) -> Vec<Ending> {
             spec: held,
             seconds: "1",
             code: codes.too_late,
-            says: "cancelled",
+            says: "not finished",
+            ..ending()
+        },
+        Ending {
+            name: "refused",
+            spec: refused,
+            code: 125,
+            says: "activeDeadlineSeconds",
+            ..ending()
+        },
+        Ending {
+            name: "no-class",
+            spec: no_class,
+            code: codes.stopped,
+            says: "no-such-class",
             ..ending()
         },
     ]
@@ -238,7 +254,11 @@ async fn a_shell_step_ends_as_its_job_did() -> anyhow::Result<()> {
             &shell_step(&shell, &loud, "120").output().await?,
             7,
             "it works",
-        )
+        )?;
+        let two = std::fs::read_to_string(&loud)?;
+        let two = shell.write("two.yaml", &format!("{two}\n{two}"))?;
+        let says = "exactly one Job";
+        check("two", &shell_step(&shell, &two, "120").output().await?, 125, says)
     })
     .await
 }
@@ -258,9 +278,9 @@ async fn a_python_program_ends_as_its_job_did() -> anyhow::Result<()> {
     with_world(async |world: World| {
         let shell = terminal(&world).await?;
         let codes = Codes {
-            stopped: 1,
-            cancelled: 1,
-            too_late: 1,
+            stopped: 125,
+            cancelled: 125,
+            too_late: 125,
         };
         run_all(&shell, codes, |file, seconds| {
             python_step(&shell, &world.namespace, file, seconds)
@@ -287,7 +307,7 @@ async fn a_rust_program_ends_as_its_job_did() -> anyhow::Result<()> {
         let runs = [
             (vec!["true"], 0, ""),
             (vec!["sh", "-c", "exit 3"], 3, ""),
-            (vec!["no-such-command"], 1, "StartError"),
+            (vec!["no-such-command"], 125, "StartError"),
         ];
         let runs = runs.map(|(command, code, says)| {
             let shell = &shell;
