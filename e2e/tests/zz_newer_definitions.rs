@@ -1,13 +1,17 @@
-//! Definitions newer than the adapter: what it does not know, it says, and does not leave out.
+//! Definitions newer than the adapter: what it does not know, it says, and does not leave out. And older ones: what they
+//! would not keep, it does not do without.
 //!
-//! Changes the definitions that everybody uses, so it is the only test of its binary, and one of the last.
+//! Changes the definitions that everybody uses, so the tests are among the last, and take turns.
 
 use anyhow::{Context, ensure};
 use ayatori_core::conditions::{self, ACCEPTED};
 use ayatori_core::job::Outcome;
 use ayatori_core::job_class::JobClass;
 use ayatori_core::parameters::KubernetesExecutionParametersSpec;
+use ayatori_e2e::accounts::SYSTEM_NAMESPACE;
 use ayatori_e2e::api;
+use ayatori_e2e::replica::{Adapter, kubectl};
+use ayatori_e2e::sandboxes::{Sandboxes, with_sandboxes};
 use ayatori_e2e::world::{World, expect, with_world};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -18,9 +22,13 @@ use serde_json::{Value, json};
 
 const DEFINITIONS: [&str; 2] = ["jobs", "jobclasses"];
 
+/// The definitions are of one kind at a time.
+static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 #[tokio::test]
 async fn a_field_that_only_a_newer_version_knows_is_named_and_nothing_is_done_without_it()
 -> anyhow::Result<()> {
+    let _turn = TURN.lock().await;
     with_world(async |world: World| {
         let mut originals = Vec::new();
         for plural in DEFINITIONS {
@@ -176,4 +184,114 @@ async fn when_class_says(world: &World, name: &str, reason: &str) -> anyhow::Res
         })
         .await?;
     ask().await?.context("it has changed its mind")
+}
+
+/// Part of the first status that an adapter writes of a Job it accepts; the rules of the definition do not need it.
+const FIRST_WRITTEN: &str = "correlation";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_that_older_definitions_would_not_keep_is_an_error_and_nothing_starts_without_it()
+-> anyhow::Result<()> {
+    let _turn = TURN.lock().await;
+    with_sandboxes(async |sandboxes: Sandboxes| {
+        let world = &sandboxes.world;
+        let original = definition(world, "jobs").await?;
+        let outcome = older(&sandboxes, &original).await;
+        apply(world, &original).await?;
+        outcome?;
+        for name in ["pod", "sandbox"] {
+            let job = world.when_finished(name).await?;
+            expect(&job, Outcome::Failed, "NonZeroExit", Some(3))?;
+        }
+        ensure!(world.starts("pod") == 1);
+        ensure!(sandboxes.witness.starts(&world.jobs.get("sandbox").await?) == 1);
+        Ok(())
+    })
+    .await
+}
+
+/// The definition without one of the fields of its status.
+fn without_field(definition: &CustomResourceDefinition) -> anyhow::Result<CustomResourceDefinition> {
+    let mut older = serde_json::to_value(definition)?;
+    older
+        .pointer_mut("/spec/versions/0/schema/openAPIV3Schema/properties/status/properties")
+        .and_then(Value::as_object_mut)
+        .and_then(|fields| fields.remove(FIRST_WRITTEN))
+        .context("a status with that field")?;
+    Ok(serde_json::from_value(older)?)
+}
+
+async fn older(sandboxes: &Sandboxes, original: &CustomResourceDefinition) -> anyhow::Result<()> {
+    let world = &sandboxes.world;
+    apply(world, &without_field(original)?).await?;
+    world.create(&probe(world)).await?;
+    let strict = PatchParams {
+        field_validation: Some(kube::api::ValidationDirective::Strict),
+        ..PatchParams::default()
+    };
+    let status = json!({ "status": { FIRST_WRITTEN: { "selector": "a=b" } } });
+    world
+        .eventually("the API server does not know the field any more", async || {
+            let written = world
+                .jobs
+                .patch_status("probe", &strict.clone().dry_run(), &Patch::Merge(&status))
+                .await;
+            Ok(matches!(written, Err(kube::Error::Api(_))))
+        })
+        .await?;
+    world.create(&world.job("pod", "exit 3")).await?;
+    world.create(&sandboxes.job("sandbox", "exit 3")).await?;
+    for adapter in [Adapter::Kubernetes, Adapter::OpenSandbox] {
+        fails_loudly(world, adapter).await?;
+    }
+    for name in ["pod", "sandbox"] {
+        let job = world.jobs.get(name).await?;
+        let status = job.status.as_ref().context("no status")?;
+        ensure!(
+            !conditions::is_true(&status.conditions, ACCEPTED) && status.execution.is_none(),
+            "{name} was accepted, although not all of that can be stored: {status:?}"
+        );
+        ensure!(world.batch_jobs(&job).await?.is_empty() && sandboxes.of(&job).await?.is_empty());
+    }
+    Ok(())
+}
+
+/// A Job that no adapter touches.
+fn probe(world: &World) -> ayatori_core::job::Job {
+    let mut probe = world.job("probe", "true");
+    probe.spec.managed_by = Some("ayatori.example/nobody".to_owned());
+    probe
+}
+
+/// The adapter names the field in its log, and counts the failures.
+async fn fails_loudly(world: &World, adapter: Adapter) -> anyhow::Result<()> {
+    let selector = format!("app.kubernetes.io/name={}", adapter.name());
+    let said = format!("unknown field \\\"status.{FIRST_WRITTEN}\\\"");
+    let logs = ["logs", "--namespace", SYSTEM_NAMESPACE, "--selector", &selector];
+    world
+        .eventually(&format!("{} names the field", adapter.name()), async || {
+            Ok(kubectl(&[&logs[..], &["--tail=200"]].concat())
+                .await?
+                .contains(&said))
+        })
+        .await?;
+    let pods = [
+        "get",
+        "pods",
+        "--namespace",
+        SYSTEM_NAMESPACE,
+        "--selector",
+        &selector,
+    ];
+    let names = kubectl(&[&pods[..], &["--output=jsonpath={.items[*].metadata.name}"]].concat()).await?;
+    let mut counted = false;
+    for pod in names.split_whitespace() {
+        let page = format!("/api/v1/namespaces/{SYSTEM_NAMESPACE}/pods/{pod}:8080/proxy/metrics");
+        let page = kubectl(&["get", "--raw", &page]).await?;
+        counted |= page
+            .lines()
+            .any(|line| line.starts_with("ayatori_reconcile_errors_total{") && line.contains("job"));
+    }
+    ensure!(counted, "{} does not count its failures", adapter.name());
+    Ok(())
 }

@@ -20,7 +20,12 @@ use Treatment::{Elsewhere, FindsNothing, Refused, Trial, Values};
 
 /// Where there are tests of that.
 const DEMO: Treatment = Elsewhere("demo.rs runs it, on the cluster of this test");
-const CHARTS: Treatment = Elsewhere("zz_charts.rs runs the commands of this section");
+const INSTALL: Treatment = Elsewhere(
+    "zz_charts.rs installs the charts from this checkout; with images of a registry nobody does it here",
+);
+const REMOVE: Treatment = Elsewhere(
+    "this takes everything from the whole cluster: zz_charts.rs removes the charts, zz_definitions_removed.rs the definitions",
+);
 const VALUES: Treatment =
     Elsewhere("charts.rs renders the charts with these values, zz_charts.rs upgrades them");
 const DRAIN: Treatment = Elsewhere("charts.rs drains an adapter with the commands of this section");
@@ -40,9 +45,9 @@ pub(crate) const EXCEPTIONS: &[(&str, &str, Treatment)] = &[
     ("docs/tutorial.md", "kubectl create -f examples/too-greedy.yaml", Refused),
 
     ("docs/how-to/install.md", "skopeo copy", Elsewhere("needs a registry that takes pushes")),
-    ("docs/how-to/install.md", "helm upgrade --install execution-api", CHARTS),
-    ("docs/how-to/install.md", "kubectl delete ajobs --all --all-namespaces", CHARTS),
-    ("docs/how-to/opensandbox.md", "helm upgrade --install opensandbox-adapter", CHARTS),
+    ("docs/how-to/install.md", "helm upgrade --install execution-api", INSTALL),
+    ("docs/how-to/install.md", "kubectl delete ajobs --all --all-namespaces", REMOVE),
+    ("docs/how-to/opensandbox.md", "helm upgrade --install opensandbox-adapter", INSTALL),
     ("docs/how-to/opensandbox.md", "kubectl create secret generic opensandbox", Trial("the class has a key already")),
     ("docs/how-to/admission-policies.md", "helm upgrade execution-api", VALUES),
     ("docs/how-to/admission-policies.md", "# values.yaml of the chart execution-api", Values("execution-api")),
