@@ -1,5 +1,6 @@
 //! A sandbox in which something really runs: its entrypoint, and what its daemon (execd) is asked to run, with the
-//! shells of this machine. A directory of its own stands for the sandbox's /tmp; else it is this machine.
+//! shells of this machine. A directory of its own stands for what the sandbox's disk keeps: /tmp, /var/tmp and the
+//! adapter's files in /; else it is this machine.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -101,7 +102,9 @@ impl Machine {
 
     /// What stands for the paths in a text.
     fn inside(&self, text: &str) -> String {
-        text.replace("/tmp", &self.directory.path().to_string_lossy())
+        text.replace("/var/tmp/", "/tmp/var-tmp-")
+            .replace(" /.ayatori-", " /tmp/root-")
+            .replace("/tmp", &self.directory.path().to_string_lossy())
     }
 
     fn spawn(&self, mut command: Command, output: &str) -> io::Result<Child> {
