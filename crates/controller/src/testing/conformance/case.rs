@@ -4,7 +4,8 @@ use anyhow::{Context, bail};
 use ayatori_core::conditions::{self, ACCEPTED, FINISHED, SCHEDULED, STARTED, Statement, whole_seconds};
 use ayatori_core::execution::{End, ExecutionName, Why};
 use ayatori_core::job::{
-    Attempt, BackendIdentity, Job, JobResult, JobStatus, ResolvedJobClass, Stop, StopReason,
+    Attempt, BackendIdentity, Job, JobResult, JobState, JobStatus, Outcome, ResolvedJobClass, Stop,
+    StopReason,
 };
 use ayatori_core::lifecycle::{self, Facts, Question, Settings, Step};
 use ayatori_core::ownership::{self, Orphanhood, Ownership, Selection};
@@ -129,7 +130,13 @@ impl Case {
 
     pub(super) fn finish(&mut self, result: JobResult) {
         let reason = format!("{:?}", result.outcome);
+        let state = match result.outcome {
+            Outcome::Succeeded => JobState::Succeeded,
+            Outcome::Failed => JobState::Failed,
+            Outcome::Cancelled => JobState::Cancelled,
+        };
         let status = self.status();
+        status.state = Some(state);
         status.result = Some(result);
         status.finish_time = Some(now());
         self.say(Statement::holds(FINISHED, reason, "finished by the suite"));

@@ -58,6 +58,6 @@ pub async fn try_these<S: Subject>(subject: &S, promises: &[Promise]) -> anyhow:
 
 async fn judge<S: Subject>(promise: Promise, world: &World<'_, S>) -> (Promise, Verdict) {
     // Boxed, or every promise takes the stack of the largest.
-    let kept = Box::pin(promises::keep(promise, world)).await;
+    let kept = promises::keep(promise, world).await;
     (promise, Verdict::of(kept))
 }
