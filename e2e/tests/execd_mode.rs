@@ -540,7 +540,9 @@ async fn a_crash_between_any_two_writes_starts_the_command_once() -> anyhow::Res
                 ensure!(starts == 1, "{name}: {starts} starts");
                 second.kill().await;
                 if !died {
-                    ensure!(step > 5, "the whole life took {step} steps?");
+                    // Five writes where the start and the end are seen together; a death after the last one may be
+                    // seen later than what it wrote.
+                    ensure!(step >= 5, "the whole life took {step} steps?");
                     break;
                 }
             }
