@@ -169,6 +169,8 @@ impl<'a> Troubles<'a> {
             .await?;
         ground.when_finished(&second).await?;
         ground.when_finished(&first).await?;
+        // Nobody misses whom nobody has seen.
+        watch.until_seen("ayatori_leading", AWAY).await?;
         adapter.kill().await;
         watch.until_fired("AyatoriNoLeader").await?;
         self.start(AWAY, &self.left, None).await?;
