@@ -6,7 +6,7 @@ use ayatori_e2e::replica::Adapter;
 use crate::plan::{Deed, Fate, PlannedJob};
 
 /// Ends of which the Job says that nobody knows them, or that nothing began.
-const UNKNOWN_ENDS: [&str; 3] = ["ExecutionLost", "SandboxStopped", "SandboxExpired"];
+const UNKNOWN_ENDS: [&str; 2] = ["ExecutionLost", "SandboxExpired"];
 const NEVER_STARTED: [&str; 3] = ["StartTooLate", "JobClassReplaced", "ParametersReplaced"];
 
 /// What is known of one Job without asking its adapter, and what it says.
@@ -113,6 +113,10 @@ pub(crate) fn judge(job: &PlannedJob, evidence: &Evidence) -> Result<Verdict, St
         {
             Ok(Verdict::Stopped)
         }
+        // Its code is what was measured, and no success, whatever it is.
+        (Outcome::Failed, "SandboxStopped") if evidence.killed_by_docker && starts == 1 => {
+            Ok(Verdict::Lost("SandboxStopped".to_owned()))
+        }
         (Outcome::Failed, reason) if NEVER_STARTED.contains(&reason) && starts == 0 => {
             Ok(Verdict::Lost(reason.to_owned()))
         }
@@ -216,6 +220,18 @@ mod tests {
             let judged = judge(&job(deed, fate), &evidence);
             assert_eq!(judged.is_ok(), right, "{deed:?} {evidence:?}: {judged:?}");
         }
+    }
+
+    #[test]
+    fn a_sandbox_was_stopped_by_somebody_only_if_there_was_somebody() {
+        let planned = job(Deed::Obeys, Fate::Left);
+        let alone = says(Outcome::Failed, "SandboxStopped", Some(0), 1);
+        assert!(judge(&planned, &alone).is_err());
+        let stopped = Evidence {
+            killed_by_docker: true,
+            ..alone
+        };
+        assert!(judge(&planned, &stopped).is_ok());
     }
 
     #[test]
