@@ -15,6 +15,7 @@ use std::net::SocketAddr;
 use anyhow::{Context, ensure};
 use ayatori_core::job::{Job, Outcome};
 use ayatori_e2e::accounts::SYSTEM_NAMESPACE;
+use ayatori_e2e::api::eventually;
 use ayatori_e2e::prometheus::{Prometheus, free_address, rules};
 use ayatori_e2e::replica::Adapter;
 use ayatori_e2e::sandboxes::{Sandboxes, with_sandboxes};
@@ -58,7 +59,7 @@ async fn every_alert_fires_when_what_it_speaks_of_happens_and_every_panel_has_so
         let troubles = Troubles::prepare(&sandboxes.world, &addresses).await?;
         let (caused, ordinary) = tokio::join!(
             Box::pin(troubles.cause(&prometheus)),
-            Box::pin(run_jobs(&sandboxes))
+            Box::pin(run_jobs(&sandboxes, &prometheus))
         );
         let outcome = match caused.and(ordinary) {
             Ok(()) => panels::check(&prometheus).await,
@@ -112,19 +113,23 @@ async fn pods(sandboxes: &Sandboxes, adapter: Adapter) -> anyhow::Result<Vec<Soc
 }
 
 /// Jobs of the deployed adapters, one after the other: a rate begins with the second time that something happens.
-async fn run_jobs(sandboxes: &Sandboxes) -> anyhow::Result<()> {
+async fn run_jobs(sandboxes: &Sandboxes, prometheus: &Prometheus) -> anyhow::Result<()> {
+    let (world, server) = (&sandboxes.world, sandboxes);
     tokio::try_join!(
-        run_three("in-a-pod", &sandboxes.world, |name, then| sandboxes
-            .world
-            .job(name, then)),
-        run_three("in-a-sandbox", &sandboxes.world, |name, then| sandboxes
+        run_three("in-a-pod", world, prometheus, |name, then| world.job(name, then)),
+        run_three("in-a-sandbox", world, prometheus, |name, then| server
             .job(name, then)),
     )?;
     Ok(())
 }
 
 /// One that fails and two that succeed, of which the last goes after its TTL.
-async fn run_three(place: &str, world: &World, job: impl Fn(&str, &str) -> Job) -> anyhow::Result<()> {
+async fn run_three(
+    place: &str,
+    world: &World,
+    prometheus: &Prometheus,
+    job: impl Fn(&str, &str) -> Job,
+) -> anyhow::Result<()> {
     for (name, code) in [("fails", 3), ("succeeds", 0)] {
         let name = format!("{name}-{place}");
         world.create(&job(&name, &format!("exit {code}"))).await?;
@@ -141,6 +146,12 @@ async fn run_three(place: &str, world: &World, job: impl Fn(&str, &str) -> Job) 
     }
     let name = format!("goes-{place}");
     let mut last = job(&name, "exit 0");
+    let class = last.spec.job_class_name.clone().unwrap_or_default();
+    let succeeded = format!("ayatori_jobs_finished_total{{class=\"{class}\",outcome=\"Succeeded\"}}");
+    eventually(&format!("{succeeded} is scraped"), async || {
+        Ok(!prometheus.history(&succeeded).await?.is_empty())
+    })
+    .await?;
     last.spec.ttl_seconds_after_finished = Some(1);
     world.create(&last).await?;
     world.when_gone(&name).await

@@ -156,31 +156,27 @@ impl<'a> Troubles<'a> {
         Ok(())
     }
 
-    /// An adapter leaves before a TTL is over, and comes back once that was noticed. A rate begins with the second
+    /// An adapter is away when a TTL is over, and comes back once that was noticed. A rate begins with the second
     /// deletion, so there is another, which is late because its TTL was set late.
     async fn leave_for_a_while(&self, watch: &Watch<'_>) -> anyhow::Result<()> {
         let ground = &self.left.ground;
         let adapter = self.run(AWAY, self.addresses.away, ground, None).await?;
         ground.when_ready().await?;
-        let second = ground.create("").await?;
-        let ttl = Some(2);
-        let first = ground
-            .create_with("", |spec| spec.ttl_seconds_after_finished = ttl)
-            .await?;
-        ground.when_finished(&second).await?;
-        ground.when_finished(&first).await?;
-        // Nobody misses whom nobody has seen.
+        // Nobody misses whom nobody has seen. Before there are Jobs: it is not to see a TTL end.
         watch.until_seen("ayatori_leading", AWAY).await?;
+        let (first, second) = (ground.create("").await?, ground.create("").await?);
+        ground.when_finished(&first).await?;
+        ground.when_finished(&second).await?;
         adapter.kill().await;
+        let ttl = json!({"spec": {"ttlSecondsAfterFinished": 2}});
+        ground.patch(&first, ttl.clone()).await?;
         watch.until_fired("AyatoriNoLeader").await?;
         self.start(AWAY, &self.left, None).await?;
         ground.when_gone(&first).await?;
         watch
             .until_seen("ayatori_ttl_lateness_seconds_count", AWAY)
             .await?;
-        ground
-            .patch(&second, json!({"spec": {"ttlSecondsAfterFinished": ttl}}))
-            .await?;
+        ground.patch(&second, ttl).await?;
         ground.when_gone(&second).await
     }
 
