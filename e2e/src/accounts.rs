@@ -4,10 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, ensure};
 use k8s_openapi::api::authorization::v1::{SelfSubjectRulesReview, SelfSubjectRulesReviewSpec};
-use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
 use kube::api::PostParams;
-use kube::{Api, Client, Config, Resource};
+use kube::{Api, Client, Config};
 use serde_json::json;
 
 use crate::api::{self, Run};
@@ -46,12 +45,7 @@ pub async fn bind(run: &Run, user: &str, kind: &str, role: &str) -> anyhow::Resu
 
 /// Binds a `ClusterRole` to a user in the whole cluster, for as long as the test's namespace lives.
 pub async fn bind_everywhere(run: &Run, user: &str, role: &str) -> anyhow::Result<()> {
-    let namespace = Api::<Namespace>::all(run.client.clone())
-        .get(&run.namespace)
-        .await?;
-    let owner = namespace
-        .owner_ref(&())
-        .context("the test's namespace has no UID")?;
+    let owner = run.owner().await?;
     let binding: ClusterRoleBinding = serde_json::from_value(json!({
         "metadata": {"generateName": format!("{}-", run.namespace), "ownerReferences": [owner]},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},

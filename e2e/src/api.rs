@@ -9,10 +9,11 @@ use anyhow::{Context, ensure};
 use futures::FutureExt;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
 use kube::core::DynamicObject;
 use kube::discovery::ApiResource;
-use kube::{Api, Client, Config};
+use kube::{Api, Client, Config, Resource};
 use serde_json::Value;
 
 /// Label on what a test creates outside its namespace: the namespace's name.
@@ -103,6 +104,15 @@ async fn clean_up(client: &Client, namespace: &str) -> anyhow::Result<()> {
 }
 
 impl Run {
+    /// By which what is of the whole cluster goes with the test's namespace.
+    pub async fn owner(&self) -> anyhow::Result<OwnerReference> {
+        let namespaces = Api::<Namespace>::all(self.client.clone());
+        let namespace = namespaces.get(&self.namespace).await?;
+        namespace
+            .owner_ref(&())
+            .context("the test's namespace has no UID")
+    }
+
     /// Another namespace of the test, with these labels and annotations; it goes with the first.
     pub async fn create_namespace(
         &self,

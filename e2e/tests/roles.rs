@@ -15,10 +15,9 @@ use ayatori_e2e::accounts::{
 use ayatori_e2e::api::{self, Run};
 use ayatori_e2e::documented;
 use ayatori_e2e::replica::helm;
-use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{DeleteParams, PostParams};
-use kube::{Api, Client, Resource, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -242,12 +241,7 @@ async fn aggregated_roles(run: &Run) -> anyhow::Result<Vec<ClusterRole>> {
         "--show-only=templates/user-roles.yaml",
     ];
     let rendered = helm(&[&template[..], &["--set=userRoles.aggregate=true"]].concat()).await?;
-    let namespace = Api::<Namespace>::all(run.client.clone())
-        .get(&run.namespace)
-        .await?;
-    let owner = namespace
-        .owner_ref(&())
-        .context("the test's namespace has no UID")?;
+    let owner = run.owner().await?;
     let mut roles = Vec::new();
     for document in serde_yaml::Deserializer::from_str(&rendered) {
         let object = Value::deserialize(document)?;
