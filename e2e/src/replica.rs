@@ -185,40 +185,32 @@ impl Stage {
         Replica::spawn(command)
     }
 
-    /// Starts a replica again and again, which appends to this file what it says.
-    pub fn starter(
+    /// The same, with all that it says in this file; the flags say where it listens.
+    pub fn start_logged(
         &self,
-        identity: String,
-        log: std::fs::File,
-        flags: &'static [&'static str],
-    ) -> anyhow::Result<impl Fn() -> anyhow::Result<Replica> + Send + use<>> {
-        let stage = self.clone();
-        Ok(move || {
-            let mut command = stage.command(&identity, None)?;
-            command
-                .args(["--listen", "127.0.0.1:0"])
-                .args(flags)
-                .stderr(log.try_clone()?)
-                .stdout(log.try_clone()?);
-            Replica::spawn(command)
-        })
+        identity: &str,
+        log: &std::fs::File,
+        flags: &[&str],
+    ) -> anyhow::Result<Replica> {
+        let mut command = self.command(identity, None)?;
+        command
+            .args(flags)
+            .stderr(log.try_clone()?)
+            .stdout(log.try_clone()?);
+        Replica::spawn(command)
     }
 
     /// Starts a replica that says everything it can say, into this file, and serves its metrics there.
     pub fn start_talkative(
         &self,
         identity: &str,
-        log: std::fs::File,
+        log: &std::fs::File,
         listen: std::net::SocketAddr,
         flags: &[&str],
     ) -> anyhow::Result<Replica> {
-        let mut command = self.command(identity, None)?;
-        command
-            .args(["--log-level", "trace", "--listen", &listen.to_string()])
-            .args(flags)
-            .stderr(log.try_clone()?)
-            .stdout(log);
-        Replica::spawn(command)
+        let listen = listen.to_string();
+        let all = [&["--log-level", "trace", "--listen", &listen], flags].concat();
+        self.start_logged(identity, log, &all)
     }
 
     /// Starts a replica that serves its metrics there, and sends them and its traces to this collector, without delay.

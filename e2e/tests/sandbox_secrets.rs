@@ -63,7 +63,7 @@ async fn tells_no_secret(sandboxes: &Sandboxes, stage: &Stage) -> anyhow::Result
     stage.forget_leaders().await?;
     let collector = Collector::start().await?;
     let flags = ["--otlp-endpoint", &collector.endpoint];
-    let replica = stage.start_talkative("talkative", log.reopen()?, listen, &flags)?;
+    let replica = stage.start_talkative("talkative", &log.reopen()?, listen, &flags)?;
 
     let mut uses = sandboxes.job(
         "uses",

@@ -30,9 +30,12 @@ use crate::report::Report;
 use crate::starts::Starts;
 use crate::wire::Wire;
 
-/// What adapters of sandboxes are told: clocks are the same here, lists show everything at once, and nobody reads logs
-/// of what has ended.
+/// What adapters of pods are told: nobody asks for their health.
+const POD_FLAGS: &[&str] = &["--listen=127.0.0.1:0"];
+/// What adapters of sandboxes are told: also that clocks are the same here, that lists show everything at once, and that
+/// nobody reads logs of what has ended.
 const SANDBOX_FLAGS: &[&str] = &[
+    "--listen=127.0.0.1:0",
     "--allow-insecure-http",
     "--clock-skew-seconds=1",
     "--list-lag-seconds=2",
@@ -93,13 +96,14 @@ async fn on_stages(plan: &Plan, sandboxes: Sandboxes, pods: &Stage, boxes: &Stag
     let mut crew = Crew::default();
     // The stages outlive the crew: it is ended below, whatever happens.
     for (adapter, stage, flags) in [
-        (Adapter::Kubernetes, pods, &[][..]),
+        (Adapter::Kubernetes, pods, POD_FLAGS),
         (Adapter::OpenSandbox, boxes, SANDBOX_FLAGS),
     ] {
         for replica in 0..REPLICAS {
             let identity = format!("{}-{replica}", adapter.name());
             let log = std::fs::File::create(logs.join(format!("{identity}.log")))?;
-            crew.hire(adapter, stage.starter(identity, log, flags)?);
+            let stage = stage.clone();
+            crew.hire(adapter, move || stage.start_logged(&identity, &log, flags));
         }
     }
     let battle = battle(plan, &ground, &sandboxes, &crew, &wire).await;

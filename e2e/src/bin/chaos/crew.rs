@@ -9,6 +9,8 @@ use tokio::time::sleep;
 
 /// Replicas of each adapter.
 pub(crate) const REPLICAS: usize = 2;
+/// How long one that has ended by itself is away, as under a kubelet.
+const RESTART: Duration = Duration::from_secs(1);
 
 /// What a replica is told.
 #[derive(Clone, Copy, Debug)]
@@ -74,40 +76,45 @@ impl Crew {
     }
 }
 
-/// Keeps one replica running.
+/// Keeps one replica running; how often it was started again.
 async fn keep(
     start: impl Fn() -> anyhow::Result<Replica>,
     mut orders: mpsc::UnboundedReceiver<Order>,
 ) -> anyhow::Result<u32> {
-    for restarts in 0.. {
-        let mut replica = start()?;
-        loop {
-            let order = tokio::select! {
-                ended = replica.ended(Duration::MAX) => {
-                    ended?;
-                    sleep(Duration::from_secs(1)).await;
-                    break;
+    let mut restarts = 0;
+    while tend(start()?, &mut orders).await? {
+        restarts += 1;
+    }
+    Ok(restarts)
+}
+
+/// Does to one process what is ordered, until it has ended; whether another one is to follow.
+async fn tend(mut replica: Replica, orders: &mut mpsc::UnboundedReceiver<Order>) -> anyhow::Result<bool> {
+    loop {
+        let order = tokio::select! {
+            ended = replica.ended(Duration::MAX) => {
+                ended?;
+                sleep(RESTART).await;
+                return Ok(true);
+            }
+            order = orders.recv() => order.unwrap_or(Order::End),
+        };
+        match order {
+            Order::Sleep(time) => {
+                // One that has just ended cannot.
+                if replica.freeze().is_ok() {
+                    sleep(time).await;
+                    replica.wake_up()?;
                 }
-                order = orders.recv() => order.unwrap_or(Order::End),
-            };
-            match order {
-                Order::Sleep(time) => {
-                    // One that has just ended cannot.
-                    if replica.freeze().is_ok() {
-                        sleep(time).await;
-                        replica.wake_up()?;
-                    }
-                }
-                Order::Die => {
-                    replica.kill().await?;
-                    break;
-                }
-                Order::End => {
-                    replica.kill().await?;
-                    return Ok(restarts);
-                }
+            }
+            Order::Die => {
+                replica.kill().await?;
+                return Ok(true);
+            }
+            Order::End => {
+                replica.kill().await?;
+                return Ok(false);
             }
         }
     }
-    Ok(u32::MAX)
 }
