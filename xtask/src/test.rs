@@ -4,8 +4,9 @@ use crate::{
     checkout, cluster, command, coverage, deploy,
     programs::{self, Program},
 };
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use std::collections::BTreeSet;
+use std::fs::DirEntry;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -36,6 +37,9 @@ const MORTALS: [(&str, &str); 2] = [
     ),
 ];
 
+/// Tests end to end whose adapters and backends are their own and that mostly wait: they run beside the others.
+const BESIDE: [&str; 2] = ["execd_mode", "hostile_server"];
+
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The soak tests too: long waits, long fuzzing (sets AYATORI_TEST_ALL=1).
@@ -52,15 +56,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     // Before cargo may replace the file this process was started from.
     let xtask = std::env::current_exe().context("cannot tell where xtask lies")?;
     let mut summary = Summary::default();
-    let mut passed = BTreeSet::new();
     summary.step("programs for tests", || programs::ensure(&Program::TESTS));
     summary.tests("unit and conformance", || {
         let (_, needs_a_server) = ON_A_SERVER;
         let others = ["--", "--skip", needs_a_server];
-        let mut counts = cargo_test(args, &PACKAGES, &others, &[], &mut passed)?;
-        let alone = cargo_test(args, &[ON_A_CLUSTER], &["--lib", "--bins"], &[], &mut passed)?;
-        counts.add(&alone);
-        Ok(counts)
+        let mut ran = cargo_test(args, &PACKAGES, &others, &[])?;
+        ran.add(cargo_test(args, &[ON_A_CLUSTER], &["--lib", "--bins"], &[])?);
+        Ok(ran)
     });
 
     let ran_before = cluster::is_running()?;
@@ -72,26 +74,17 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if ready {
         let environment = environment(xtask)?;
         summary.tests("conformance on the cluster", || {
-            let pods = ["--test", "*"];
-            let mut counts = cargo_test(args, &[ON_A_CLUSTER], &pods, &environment, &mut passed)?;
+            let mut ran = cargo_test(args, &[ON_A_CLUSTER], &["--test", "*"], &environment)?;
             let (target, _) = ON_A_SERVER;
-            let sandboxes = ["--test", target];
-            counts.add(&cargo_test(
-                args,
-                &[SANDBOXES],
-                &sandboxes,
-                &environment,
-                &mut passed,
-            )?);
-            Ok(counts)
+            ran.add(cargo_test(args, &[SANDBOXES], &["--test", target], &environment)?);
+            Ok(ran)
         });
-        summary.tests("end to end", || {
-            cargo_test(args, &["ayatori-e2e"], &[], &environment, &mut passed)
-        });
+        summary.tests("end to end", || end_to_end(args, &environment));
     } else {
         summary.step("end to end", || bail!("impossible without the steps before"));
     }
     if args.filter.is_none() {
+        let passed = std::mem::take(&mut summary.passed);
         summary.step("coverage table", || coverage::check(&passed));
     }
     if !ran_before && !args.keep_cluster && cluster::is_running()? {
@@ -146,14 +139,51 @@ pub(crate) fn build_mortal_adapters() -> Result<()> {
     Ok(())
 }
 
-/// Runs cargo's tests, showing what they print, and counts; adds the names of those that passed.
+/// Runs the tests end to end, in the order of their names, but for those [`BESIDE`] the others. What disturbs the whole
+/// cluster is called `zz_` and comes when nothing else runs.
+fn end_to_end(args: &Args, environment: &[(&str, String)]) -> Result<Ran> {
+    let run = |targets: Vec<String>, more: &[&str]| {
+        let named = targets.iter().flat_map(|target| ["--test", target]);
+        let all: Vec<_> = more.iter().copied().chain(named).collect();
+        cargo_test(args, &["ayatori-e2e"], &all, environment)
+    };
+    let (disturbing, calm): (Vec<_>, Vec<_>) = end_to_end_targets()?
+        .into_iter()
+        .partition(|target| target.starts_with("zz_"));
+    let (beside, others) = calm
+        .into_iter()
+        .partition(|target| BESIDE.contains(&target.as_str()));
+    let (ran, beside) = std::thread::scope(|scope| {
+        let beside = scope.spawn(|| run(beside, &[]));
+        (run(others, &["--lib", "--bins"]), beside.join())
+    });
+    let mut ran = ran?;
+    ran.add(beside.map_err(|_| anyhow!("a thread panicked"))??);
+    ran.add(run(disturbing, &[])?);
+    Ok(ran)
+}
+
+/// The targets in `e2e/tests`.
+fn end_to_end_targets() -> Result<BTreeSet<String>> {
+    let folder = checkout::root().join("e2e/tests");
+    let entries = folder
+        .read_dir()
+        .with_context(|| format!("cannot list {}", folder.display()))?;
+    let stem = |entry: std::io::Result<DirEntry>| {
+        let path = entry?.path();
+        let name = path.file_stem().context("a file without a name")?;
+        Ok(name.to_string_lossy().into_owned())
+    };
+    entries.map(stem).collect()
+}
+
+/// Runs cargo's tests, showing what they print.
 fn cargo_test(
     args: &Args,
     packages: &[&str],
     targets: &[&str],
     environment: &[(&str, String)],
-    passed: &mut BTreeSet<String>,
-) -> Result<Counts> {
+) -> Result<Ran> {
     let mut cargo = Command::new("cargo");
     cargo
         .current_dir(checkout::root())
@@ -175,7 +205,7 @@ fn cargo_test(
         .stdout(Stdio::piped())
         .spawn()
         .context("cannot run cargo test")?;
-    let mut counts = Counts::default();
+    let mut ran = Ran::default();
     for line in child
         .stdout
         .take()
@@ -185,14 +215,29 @@ fn cargo_test(
     {
         let line = line?;
         println!("{line}");
-        counts.add(&Counts::of_line(&line));
-        passed.extend(coverage::passed(&line).map(str::to_owned));
+        ran.counts.add(&Counts::of_line(&line));
+        ran.passed.extend(coverage::passed(&line).map(str::to_owned));
     }
     // A build that fails, or a test process that dies, has no result line to count.
-    if !child.wait()?.success() && counts.failed == 0 {
-        counts.failed = 1;
+    if !child.wait()?.success() && ran.counts.failed == 0 {
+        ran.counts.failed = 1;
     }
-    Ok(counts)
+    Ok(ran)
+}
+
+/// What tests came to.
+#[derive(Default)]
+struct Ran {
+    counts: Counts,
+    /// The names of those that passed.
+    passed: BTreeSet<String>,
+}
+
+impl Ran {
+    fn add(&mut self, more: Ran) {
+        self.counts.add(&more.counts);
+        self.passed.extend(more.passed);
+    }
 }
 
 /// How many tests passed and failed.
@@ -229,6 +274,8 @@ impl Counts {
 #[derive(Default)]
 struct Summary {
     stages: Vec<Stage>,
+    /// The names of the tests that passed.
+    passed: BTreeSet<String>,
 }
 
 struct Stage {
@@ -244,8 +291,14 @@ enum Outcome {
 }
 
 impl Summary {
-    fn tests(&mut self, name: &'static str, run: impl FnOnce() -> Result<Counts>) {
-        self.stage(name, || run().map(Outcome::Tests));
+    fn tests(&mut self, name: &'static str, run: impl FnOnce() -> Result<Ran>) {
+        let mut passed = BTreeSet::new();
+        self.stage(name, || {
+            let ran = run()?;
+            passed = ran.passed;
+            Ok(Outcome::Tests(ran.counts))
+        });
+        self.passed.extend(passed);
     }
 
     /// A stage that is no test; says whether it succeeded.
@@ -326,10 +379,26 @@ mod tests {
     #[test]
     fn the_last_line_is_the_plain_count_and_a_broken_stage_is_a_failure() {
         let mut summary = Summary::default();
-        summary.tests("unit", || Ok(Counts { passed: 7, failed: 0 }));
+        let counts = Counts { passed: 7, failed: 0 };
+        summary.tests("unit", || {
+            Ok(Ran {
+                counts,
+                ..Ran::default()
+            })
+        });
         summary.step("cluster up", || Ok(()));
         summary.step("end to end", || bail!("no"));
         assert_eq!(summary.to_string().lines().last(), Some("7 passed, 1 failed"));
         assert_eq!(summary.counts().failed, 1);
+    }
+
+    #[test]
+    fn what_runs_beside_the_others_is_there() -> Result<()> {
+        let targets = end_to_end_targets()?;
+        assert!(
+            BESIDE.iter().all(|target| targets.contains(*target)),
+            "{targets:?}"
+        );
+        Ok(())
     }
 }
