@@ -190,6 +190,11 @@ fn unstarted(evidence: Evidence) -> Option<Why> {
             "the time could not be read in the sandbox, or lies before the Job's start, so the command was not started; \
              the runtime has to show the host's /proc/stat and /proc/uptime, or the image hold date",
         ),
+        Evidence::NoPlace => (
+            START_ERROR,
+            "nowhere could a file be written that keeps the command from starting twice, so it was not started; \
+             give the image a /tmp that its user may write to",
+        ),
         Evidence::NoLauncher => (
             START_ERROR,
             "OpenSandbox's launcher cannot run in the image: it needs a /bin/sh of the node's architecture",
@@ -288,6 +293,7 @@ fn expired(look: &Look<'_>) -> End {
             | Evidence::NoWorkingDirectory
             | Evidence::TooLate
             | Evidence::NoClock
+            | Evidence::NoPlace
             | Evidence::NoLauncher
             | Evidence::TooLong,
         ) => true,

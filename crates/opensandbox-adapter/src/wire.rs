@@ -49,6 +49,9 @@ pub struct Image {
     /// Credentials, where the registry asks for some.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auth: Option<ImageAuth>,
+    /// How many other credentials fit the image too: the server takes one, and tries no other.
+    #[serde(skip)]
+    pub untried: usize,
 }
 
 /// Credentials of a registry.

@@ -11,9 +11,8 @@
 //!   hold the id of the attempt, never a word of the command or its environment. Output that is still on its way in
 //!   the other stream may come later than they do, and what a left-over process writes in its last moments, too.
 //! - An empty file in `/tmp`, in `/var/tmp` and in `/`, wherever one may be written: they keep the command from starting
-//!   again in a container that is started again. Such a Job's end is not known. Only where none may be written, by a
-//!   user other than root in an image without a `/tmp` for everybody, does such a container run it again, within the
-//!   fence.
+//!   again in a container that is started again. Such a Job's end is not known. Where none may be written, by a user other
+//!   than root in an image without a `/tmp` for everybody, the command is not started at all.
 //! - Its parent is the script, which ends with the command. What it leaves running is killed with the sandbox.
 //! - Interrupts (INT, QUIT) are ignored where the shell or the launcher ignores them for what they start with `&`:
 //!   dash, busybox and the launcher do.
@@ -119,6 +118,8 @@ pub enum Evidence {
     TooLate,
     /// The time could not be read: the command was not started.
     NoClock,
+    /// No file could be written that keeps the command from starting again: it was not started.
+    NoPlace,
     /// The launcher could not run in this image, or found no shell in it: the command was not started.
     NoLauncher,
     /// Linux did not take as long an environment: the command was not started.
@@ -167,6 +168,7 @@ fn statement(text: &str) -> Option<Evidence> {
         ["starting"] => Some(Evidence::Starting),
         ["too", "late"] => Some(Evidence::TooLate),
         ["no", "clock"] => Some(Evidence::NoClock),
+        ["no", "place"] => Some(Evidence::NoPlace),
         ["no", "working", "directory"] => Some(Evidence::NoWorkingDirectory),
         ["unstartable", code] => exit_code(code).map(|code| Evidence::Unstartable { code }),
         ["ended", code] => exit_code(code).map(|code| Evidence::Ended {

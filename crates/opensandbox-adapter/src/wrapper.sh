@@ -6,7 +6,7 @@
 # Until the command is started no variable is set but by a name that no environment is likely to hold, for a shell
 # passes on what it assigns to a variable of the environment. What runs in ( ) or $( ) may use any.
 
-ayatori_attempt=$1 ayatori_told=
+ayatori_attempt=$1 ayatori_told= ayatori_marked=
 
 # To both streams: each keeps its order, so whichever is drained last has this line at its end. The empty line ends
 # what the command left unfinished.
@@ -53,14 +53,15 @@ case $? in
 esac
 
 # A container can be started again, by its runtime or by somebody, and its disk remembers the first time: wherever it can
-# be written, for some places are emptied. Where nothing can be written there is nothing to remember.
+# be written, for some places are emptied. Where nothing can be written nothing would remember, so nothing is started.
 for ayatori_mark in $5; do
     [ ! -e "$ayatori_mark" ] || ayatori_refuse 'started before'
 done
 for ayatori_mark in $5; do
-    (set -C && : >"$ayatori_mark") 2>/dev/null
+    (set -C && : >"$ayatori_mark") 2>/dev/null && ayatori_marked=1
 done
-unset ayatori_mark
+[ "$ayatori_marked" ] || ayatori_refuse 'no place'
+unset ayatori_mark ayatori_marked
 
 ayatori_directory=$4
 shift 5

@@ -113,6 +113,7 @@ fn evidence(id: &HoldId, end: &str) -> Option<Evidence> {
         Evidence::Starting
         | Evidence::TooLate
         | Evidence::NoClock
+        | Evidence::NoPlace
         | Evidence::NoLauncher
         | Evidence::TooLong => false,
     })

@@ -197,6 +197,7 @@ fn a_command_that_never_started_says_why() {
         (1, Evidence::TooLong, "StartError"),
         (125, Evidence::TooLate, "StartTooLate"),
         (125, Evidence::NoClock, "StartTooLate"),
+        (125, Evidence::NoPlace, "StartError"),
         // Stopped in the meantime.
         (0, Evidence::TooLate, "StartTooLate"),
     ] {

@@ -352,29 +352,30 @@ fn a_command_does_not_start_again_in_a_container_that_is_started_again() {
 }
 
 #[test]
-fn any_place_that_can_be_written_remembers_that_the_command_has_started() {
+fn any_place_that_can_be_written_remembers_that_the_command_has_started_and_without_one_it_does_not_start() {
     for place in Place::all() {
         let [earliest, latest] = [now().earliest, now().latest].map(|t| t.as_second().to_string());
         let script = script(&[FENCE, LAUNCH]);
         let run = |marks: &str| {
             let words = [
-                "-c", &script, NAME, ATTEMPT, &earliest, &latest, "", marks, "/bin/sh", "-c", "echo ran",
+                "-c", &script, NAME, ATTEMPT, &earliest, &latest, "", marks, "/bin/sh", "-c", "exit 3",
             ];
             let mut command = Command::new(place.path("sh"));
-            place
-                .run(command.args(words).env_clear(), "")
-                .log()
-                .contains("ran")
+            let run = place.run(command.args(words).env_clear(), "");
+            (run.code, run.evidence())
         };
+        let ran = (Some(3), by_itself(3));
         let [emptied, kept, missing] = ["emptied", "kept", "missing/mark"].map(|name| place.path(name));
         let marks = [&missing, &emptied, &kept]
             .map(|mark| mark.display().to_string())
             .join(" ");
-        assert!(run(&marks), "{}", place.shell);
+        assert_eq!(run(&marks), ran, "{}", place.shell);
         fs::remove_file(&emptied).unwrap();
-        assert!(!run(&marks), "{}", place.shell);
+        assert_eq!(run(&marks), (Some(125), None), "{}", place.shell);
         fs::remove_file(&kept).unwrap();
-        assert!(run(&marks), "{}: only by a mark is it known", place.shell);
+        assert_eq!(run(&marks), ran, "{}: only by a mark is it known", place.shell);
+        let refused = (Some(125), Some(Evidence::NoPlace));
+        assert_eq!(run(missing.to_str().unwrap()), refused, "{}", place.shell);
     }
 }
 
