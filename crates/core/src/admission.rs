@@ -58,7 +58,7 @@ pub fn admit(
     }
     let requested = job.spec.resources.clone().unwrap_or_default();
     let resources = resources::resolve(&requested, class.spec.resources.as_ref())
-        .map_err(|refusal| Why::new(refusal.reason(), refusal.to_string()))?;
+        .map_err(|refusal| Why::new(refusal.reason(), format!("under JobClass {name}: {refusal}")))?;
     let reference = &class.spec.parameters_ref;
     Ok(Admissible {
         class: ResolvedJobClass {

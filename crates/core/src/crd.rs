@@ -42,10 +42,9 @@ pub fn all() -> [CustomResourceDefinition; 4] {
 /// The definition of `Job`.
 pub fn job() -> CustomResourceDefinition {
     let rules = [job_spec_rules(), job_status_rules(), job_finish_rules()].concat();
-    let status = json!({
-        "state": "Waiting",
-        "conditions": [pending(ACCEPTED, "waiting for controller: no adapter has looked at this Job yet")],
-    });
+    let message = "waiting for controller: neither the adapter of its class nor a controller that spec.managedBy names has \
+                   looked at this Job yet";
+    let status = json!({ "state": "Waiting", "conditions": [pending(ACCEPTED, message)] });
     finish(Job::crd(), rules, vec![("status", status)])
 }
 

@@ -26,6 +26,7 @@ use crate::resources::ResourceRequirements;
     status = "JobStatus",
     selectable = ".spec.jobClassName",
     selectable = ".status.state",
+    selectable = ".status.resolvedJobClass.name",
     printcolumn(name = "Class", type_ = "string", json_path = ".status.resolvedJobClass.name"),
     printcolumn(name = "State", type_ = "string", json_path = ".status.state"),
     printcolumn(name = "Exit", type_ = "integer", json_path = ".status.result.exitCode"),

@@ -33,6 +33,12 @@ use crate::resources::ResourcePolicy;
         type_ = "string",
         json_path = r#".status.conditions[?(@.type=="Ready")].status"#
     ),
+    printcolumn(
+        name = "Default",
+        type_ = "string",
+        json_path = r".metadata.annotations.execution\.ayatori\.ddupan\.top/is-default-job-class",
+        description = "Whether Jobs that choose no class get this one: `true`, on at most one class."
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(
         name = "Reason",

@@ -187,8 +187,29 @@ impl<'a> Draft<'a> {
             message.push_str(": ");
             message.push_str(text);
         }
+        let reason = result.reason.clone();
         self.status.result.get_or_insert(result);
-        self.settled().say(Statement::holds(FINISHED, word, message))
+        self.settled()
+            .nothing_pending(&reason)
+            .say(Statement::holds(FINISHED, word, message))
+    }
+
+    /// What was still to come at the end does not come any more, and is not waited for.
+    fn nothing_pending(self, reason: &str) -> Self {
+        let never = [
+            (ACCEPTED, "the Job ended before a class accepted it"),
+            (SCHEDULED, "the Job ended before an execution of it was recorded"),
+            (STARTED, "the Job ended before its command was seen to start"),
+        ];
+        never.into_iter().fold(self, |draft, (type_, message)| {
+            let pending = conditions::find(&draft.status.conditions, type_)
+                .is_some_and(|c| c.status != "True" && c.reason == conditions::PENDING);
+            if pending {
+                draft.say(Statement::fails(type_, reason, message))
+            } else {
+                draft
+            }
+        })
     }
 
     pub(crate) fn released(mut self) -> Self {
@@ -278,10 +299,12 @@ fn tale_of_condition(type_: &'static str, old: Option<&JobStatus>, new: &JobStat
     let now = conditions::find(&new.conditions, type_)?;
     let before = old.and_then(|s| conditions::find(&s.conditions, type_));
     let same = before.is_some_and(|b| b.status == now.status && b.reason == now.reason);
-    if same || now.status == "Unknown" {
+    let holds = now.status == "True";
+    // What the end settles is told with the end.
+    let settled = !holds && new.result.as_ref().is_some_and(|r| r.reason == now.reason);
+    if same || settled || now.status == "Unknown" {
         return None;
     }
-    let holds = now.status == "True";
     let good = match type_ {
         RESULT_UNKNOWN | DELETION_BLOCKED => !holds,
         FINISHED if !holds => now.reason == conditions::PENDING,

@@ -93,6 +93,9 @@ impl From<Effective> for ResourceRequirements {
     }
 }
 
+/// The least memory that the kernel hands out, in bytes. What is limited to less is a slip of the unit.
+const PAGE: i64 = 4096;
+
 /// Why a class does not take a Job's resources; it displays every violation with its fix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -380,6 +383,15 @@ impl Amount {
         if key.side == Side::Limits && quantity.is_zero() {
             return Some(format!(
                 "{stated} is zero, which backends take for no limit; set it above zero"
+            ));
+        }
+        if key.side == Side::Limits
+            && key.resource == Resource::Memory
+            && quantity.to_bytes_rounded_up().is_some_and(|bytes| bytes < PAGE)
+        {
+            return Some(format!(
+                "{stated} is less than one page of memory, 4Ki, in which nothing starts; a number alone is bytes, and m \
+                 is thousandths of them: write it with Mi or Gi"
             ));
         }
         if let Some(minimum) = self.minimum.as_ref().filter(|minimum| quantity < minimum) {
@@ -832,6 +844,20 @@ mod tests {
                     assert_refused(&job, class, "ResourcesOutOfRange", &[field, fault]);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn a_memory_limit_below_one_page_is_a_slip_of_the_unit() {
+        for limit in ["512m", "1m", "1", "512", "4095", "3.9Ki"] {
+            let job = format!("limits: {{cpu: 1, memory: '{limit}'}}");
+            let said = format!("spec.resources.limits.memory {limit} (set by the Job) is less than one page");
+            for class in [NO_RULES, MAXIMUM] {
+                assert_refused(&job, class, "ResourcesOutOfRange", &[&said, "Mi or Gi"]);
+            }
+        }
+        for enough in ["limits: {memory: 4Ki}", "limits: {memory: 5000000m}", "requests: {memory: 512m}", "limits: {cpu: 512m}"] {
+            assert!(resolved(enough, NO_RULES).is_ok(), "{enough}");
         }
     }
 

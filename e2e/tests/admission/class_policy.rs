@@ -369,6 +369,24 @@ const CASES: &[Case] = &[
         out_of_range("limits.cpu -0 (set by the Job) is zero"),
     ),
     sized(
+        "a memory limit in thousandths of a byte",
+        "{}",
+        "resources: {limits: {memory: 512m}}",
+        out_of_range("limits.memory 512m (set by the Job) is less than one page of memory, 4Ki"),
+    ),
+    sized(
+        "the largest memory limit below one page",
+        MAXIMUM,
+        "resources: {limits: {cpu: 1, memory: 4095}}",
+        out_of_range("limits.memory 4095 (set by the Job) is less than one page"),
+    ),
+    sized(
+        "a memory limit of one page, and thousandths of a byte that are many",
+        "{}",
+        "resources: {requests: {memory: 4000000m}, limits: {memory: '4095001m'}}",
+        Accepted,
+    ),
+    sized(
         "a negative limit",
         MAXIMUM,
         "resources: {limits: {cpu: -1, memory: 1Gi}}",

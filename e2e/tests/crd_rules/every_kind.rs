@@ -4,6 +4,7 @@ use anyhow::{Context, ensure};
 use ayatori_core::crd;
 use ayatori_core::job::{Job, JobState};
 use ayatori_core::job_class::JobClass;
+use ayatori_core::names::IS_DEFAULT_CLASS;
 use ayatori_e2e::api::{
     Run, Verdict::Accepted, Verdict::Refused, eventually, in_namespace, merged, resource,
 };
@@ -209,6 +210,32 @@ async fn kubectl_get_shows_the_columns_people_look_for() -> anyhow::Result<()> {
 }
 
 #[tokio::test]
+async fn kubectl_get_shows_which_class_is_the_global_default() -> anyhow::Result<()> {
+    in_namespace(async |run: Run| {
+        let crd = crd::job_class();
+        let spec = json!({ "controllerName": STRANGER, "parametersRef": parameters_ref() });
+        let mut class = run.object(&crd, "default", spec);
+        // Any other value makes no default, and is not hidden either.
+        class
+            .annotations_mut()
+            .insert(IS_DEFAULT_CLASS.to_owned(), "not now".to_owned());
+        let class = run.objects(&crd).create(&PostParams::default(), &class).await?;
+        let request = http::Request::get(format!("{}/{}", collection(&crd, ""), class.name_any()))
+            .header("accept", "application/json;as=Table;g=meta.k8s.io;v=v1")
+            .body(Vec::new())?;
+        let table: Value = run.client.request(request).await?;
+        let columns = table["columnDefinitions"].as_array().context("no columns")?;
+        let place = columns
+            .iter()
+            .position(|column| column["name"] == "Default" && column["priority"] == 0);
+        let cell = &table["rows"][0]["cells"][place.context("no column Default")?];
+        ensure!(cell == "not now", "{table}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test]
 async fn jobs_can_be_selected_by_class_and_state() -> anyhow::Result<()> {
     in_namespace(async |run: Run| {
         let jobs = run.objects(&crd::job());
@@ -230,6 +257,11 @@ async fn jobs_can_be_selected_by_class_and_state() -> anyhow::Result<()> {
         ensure!(selected("spec.jobClassName=b").await? == ["two"]);
         ensure!(selected("status.state=Waiting,spec.jobClassName=a").await? == ["one"]);
         ensure!(selected("status.state=Running").await?.is_empty());
+        // By the class that took it, whether or not it named one.
+        ensure!(selected("status.resolvedJobClass.name=c").await?.is_empty());
+        let ended = Patch::Merge(json!({ "status": finished() }));
+        jobs.patch_status("two", &PatchParams::default(), &ended).await?;
+        ensure!(selected("status.resolvedJobClass.name=c").await? == ["two"]);
         Ok(())
     })
     .await

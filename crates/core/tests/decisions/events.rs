@@ -43,7 +43,7 @@ fn every_turn_of_a_life_is_told_once_and_a_repeat_is_silent() {
         ("known again", Some(unknown()), running_again(), vec!["ResultUnknown: Observed"]),
         ("finished", Some(running()), succeeded(), vec!["Finished: Succeeded"]),
         ("released is no news", Some(succeeded()), released(), vec![]),
-        ("cancelled before it was accepted", Some(job()), cancelled_before_accepted(), vec!["Finished: Cancelled"]),
+        ("cancelled before it was accepted: its class is no news of its own", Some(job()), cancelled_before_accepted(), vec!["Finished: Cancelled"]),
         ("a missed step is told with the next", Some(accepted()), running(), vec!["Scheduled: Scheduled", "Started: Started"]),
     ] {
         assert_eq!(told(before.as_ref(), &after), expected, "{name}");

@@ -55,10 +55,14 @@ fn whatever_stage_a_job_is_in_each_wish_has_its_one_next_step() {
     let stop_long = "Report(stop DeadlineExceeded)";
     let stop_late = "Report(stop StartingDeadlineExceeded)";
     let success = ["Report(Succeeded/Completed 0)"; 5];
+    let (never, too_late_for_any) = (
+        "Report(!Accepted/CancelRequested, Cancelled/CancelRequested)",
+        "Report(!Accepted/StartingDeadlineExceeded, Failed/StartingDeadlineExceeded)",
+    );
     // As it is, deleting, cancelled, active deadline passed, starting deadline passed: all at second 100.
     let expected = [
-        ["Report(Accepted)", "Unprotect", "Report(Cancelled/CancelRequested)", "Report(Accepted)", "Report(Failed/StartingDeadlineExceeded)"],
-        ["Protect", "Wait", "Report(Cancelled/CancelRequested)", "Protect", "Report(Failed/StartingDeadlineExceeded)"],
+        ["Report(Accepted)", "Unprotect", never, "Report(Accepted)", too_late_for_any],
+        ["Protect", "Wait", never, "Protect", too_late_for_any],
         ["Act(Prepare)", "Ask(Remains)", cancelled, too_long, too_late],
         ["Report(Scheduled)", "Ask(Remains)", cancelled, too_long, too_late],
         unanswered,
@@ -656,8 +660,9 @@ fn a_job_that_nobody_owns_is_reported_on_finished_collected_and_freed_but_never_
         ("no such class", job(), &none, 5, "Report(!Accepted/JobClassNotFound)"),
         ("said once; its starting deadline runs", told_of(&job().starting_deadline(60), &none, 5).1, &none, 6, "Wait(60)"),
         ("suspended", job().suspended(), &none, 5, "Report(!Accepted/Suspended)"),
-        ("cancelled", job().cancelled(), &none, 5, "Report(Cancelled/CancelRequested)"),
-        ("too late", job().starting_deadline(60), &none, 60, "Report(Failed/StartingDeadlineExceeded)"),
+        ("cancelled", job().cancelled(), &none, 5, "Report(!Accepted/CancelRequested, Cancelled/CancelRequested)"),
+        ("too late", job().starting_deadline(60), &none, 60, "Report(!Accepted/StartingDeadlineExceeded, Failed/StartingDeadlineExceeded)"),
+        ("cancelled after a refusal, which stays", judged("JobClassNotFound").cancelled(), &none, 5, "Report(Cancelled/CancelRequested)"),
         ("an active deadline has not begun", job().active_deadline(1), &none, 60, "Report(!Accepted/JobClassNotFound)"),
         ("deleted", job().protected().deleted_at(5), &none, 5, "Unprotect"),
         ("deleted, not ours to free", job().deleted_at(5), &none, 5, "Wait"),
@@ -670,7 +675,7 @@ fn a_job_that_nobody_owns_is_reported_on_finished_collected_and_freed_but_never_
         ("a newer adapter spoke: not a word", judged("NamespaceNotAllowed"), &unknown, 5, "Wait"),
         ("a newer adapter holds it back: not a word", judged("Suspended").suspended(), &unknown, 5, "Wait"),
         ("suspended no more, and nobody else spoke", judged("Suspended"), &unknown, 5, "Report(!Accepted/UnsupportedController)"),
-        ("an unknown controller, cancelled", job().cancelled(), &unknown, 5, "Report(Cancelled/CancelRequested)"),
+        ("an unknown controller, cancelled", job().cancelled(), &unknown, 5, "Report(!Accepted/CancelRequested, Cancelled/CancelRequested)"),
         ("an unknown controller, deleted", job().protected().deleted_at(5), &unknown, 5, "Unprotect"),
     ] {
         assert_eq!(told_of(&job, classes, now).0, expected, "{name}");

@@ -241,7 +241,7 @@ fn a_sandbox_that_never_comes_up_is_deleted_after_its_fence() {
             "Report(Scheduled)",
             "Report(!Started/Pending)",
             "Act(Discard)",
-            "Report(Failed/ExecutionLost)",
+            "Report(!Started/ExecutionLost, Failed/ExecutionLost)",
             "Act(Release)",
             "Report(released)",
         ],
