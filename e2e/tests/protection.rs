@@ -5,7 +5,7 @@
 use anyhow::{Context, ensure};
 use ayatori_core::job::{Job, JobSpec};
 use ayatori_core::job_class::{JobClass, JobClassSpec, ParametersReference};
-use ayatori_core::names::{CLASS_FINALIZER, EXECUTION_FINALIZER, GROUP, JOB_UID_LABEL};
+use ayatori_core::names::{CLASS_FINALIZER, EXECUTION_FINALIZER, GROUP, JOB_NAME_LABEL, JOB_UID_LABEL};
 use ayatori_e2e::accounts::{KUBERNETES_ADAPTER, OPENSANDBOX_ADAPTER, bind, bind_everywhere, client_as};
 use ayatori_e2e::api::{self, Run, merged};
 use ayatori_e2e::documented;
@@ -41,7 +41,7 @@ async fn objects(run: &Run) -> anyhow::Result<()> {
 
 fn label_of(name: &str) -> Value {
     if name == OURS {
-        json!({ JOB_UID_LABEL: "11111111-1111-1111-1111-111111111111" })
+        json!({ JOB_UID_LABEL: "11111111-1111-1111-1111-111111111111", JOB_NAME_LABEL: "build" })
     } else {
         json!({})
     }
@@ -265,6 +265,16 @@ const EXEC: &str = "exec into a pod";
 
 impl Way {
     async fn go(&self, run: &Run, client: &Client, name: &str) -> anyhow::Result<Answer> {
+        Answer::of(self.send(run, client, name).await?).context(self.what)
+    }
+
+    /// What the API server says to it.
+    async fn send(
+        &self,
+        run: &Run,
+        client: &Client,
+        name: &str,
+    ) -> anyhow::Result<Result<String, kube::Error>> {
         let (method, path) = self.request.split_once(' ').context("a request without a path")?;
         let (group, path) = path.split_once('/').context("a path without a group")?;
         let root = match group {
@@ -294,7 +304,7 @@ impl Way {
             .uri(format!("{root}/namespaces/{}/{path}{dry}", run.namespace))
             .header(http::header::CONTENT_TYPE, content)
             .body(body)?;
-        Answer::of(client.request_text(request).await).context(self.what)
+        Ok(client.request_text(request).await)
     }
 }
 
@@ -323,6 +333,16 @@ async fn an_editor_of_the_namespace_cannot_change_or_delete_what_an_adapter_made
         ensure!(done == OPEN, "open although an adapter made it: {done:?}");
         let refused = with(Answer::Policy, &answers(&run, &client, OTHER).await?);
         ensure!(refused == FORGED, "refused although it is nobody's: {refused:?}");
+        for what in ["change a pod", "delete a pod", "delete a batch Job", EXEC] {
+            let way = ways(OURS)
+                .into_iter()
+                .find(|way| way.what == what)
+                .context(what)?;
+            match way.send(&run, &client, OURS).await? {
+                Err(kube::Error::Api(status)) if status.message.contains(" ajob/build ") => {}
+                answer => anyhow::bail!("{what}: the Job is not named: {answer:?}"),
+            }
+        }
         Ok(())
     })
     .await
