@@ -28,6 +28,9 @@ const ON_A_SERVER: (&str, &str) = ("conformance_real", "of_a_real_server");
 /// What is tested on its own without a cluster, and with its `tests/` on one.
 const ON_A_CLUSTER: &str = "ayatori-kubernetes-adapter";
 
+/// Of `e2e/tests`, this one needs no cluster, but the program that asks Kubernetes' own code, which lies in `e2e/cluster`.
+const DIFFERENTIAL: &str = "differential";
+
 /// What is also built with fault hooks, and the variable that tells the tests where it lies.
 const MORTALS: [(&str, &str); 2] = [
     ("ayatori-kubernetes-adapter", "AYATORI_MORTAL_KUBERNETES_ADAPTER"),
@@ -56,12 +59,22 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     // Before cargo may replace the file this process was started from.
     let xtask = std::env::current_exe().context("cannot tell where xtask lies")?;
     let mut summary = Summary::default();
-    summary.step("programs for tests", || programs::ensure(&Program::TESTS));
+    summary.step("programs for tests", || {
+        programs::ensure(&Program::TESTS)?;
+        build_differential()
+    });
     summary.tests("unit and conformance", || {
         let (_, needs_a_server) = ON_A_SERVER;
         let others = ["--", "--skip", needs_a_server];
         let mut ran = cargo_test(args, &PACKAGES, &others, &[])?;
         ran.add(cargo_test(args, &[ON_A_CLUSTER], &["--lib", "--bins"], &[])?);
+        let asked = [("AYATORI_DIFFERENTIAL", differential().display().to_string())];
+        ran.add(cargo_test(
+            args,
+            &["ayatori-e2e"],
+            &["--test", DIFFERENTIAL],
+            &asked,
+        )?);
         Ok(ran)
     });
 
@@ -139,6 +152,22 @@ pub(crate) fn build_mortal_adapters() -> Result<()> {
     Ok(())
 }
 
+/// What asks Kubernetes' own code.
+fn differential() -> PathBuf {
+    checkout::target().join(DIFFERENTIAL)
+}
+
+/// Each time: Go keeps what it is built from.
+fn build_differential() -> Result<()> {
+    let mut go = Command::new("go");
+    go.current_dir(checkout::root().join("e2e/cluster"))
+        .env("CGO_ENABLED", "0")
+        .args(["build", "-trimpath", "-buildvcs=false", "-o"])
+        .arg(differential())
+        .arg(format!("./{DIFFERENTIAL}"));
+    command::run(&mut go)
+}
+
 /// Runs the tests end to end, in the order of their names, but for those [`BESIDE`] the others. What disturbs the whole
 /// cluster is called `zz_` and comes when nothing else runs.
 fn end_to_end(args: &Args, environment: &[(&str, String)]) -> Result<Ran> {
@@ -163,7 +192,7 @@ fn end_to_end(args: &Args, environment: &[(&str, String)]) -> Result<Ran> {
     Ok(ran)
 }
 
-/// The targets in `e2e/tests`.
+/// The targets in `e2e/tests` that need a cluster.
 fn end_to_end_targets() -> Result<BTreeSet<String>> {
     let folder = checkout::root().join("e2e/tests");
     let entries = folder
@@ -174,7 +203,9 @@ fn end_to_end_targets() -> Result<BTreeSet<String>> {
         let name = path.file_stem().context("a file without a name")?;
         Ok(name.to_string_lossy().into_owned())
     };
-    entries.map(stem).collect()
+    let mut targets: BTreeSet<String> = entries.map(stem).collect::<Result<_>>()?;
+    targets.remove(DIFFERENTIAL);
+    Ok(targets)
 }
 
 /// Runs cargo's tests, showing what they print.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
 use kube::core::{Selector, SelectorExt};
 
 use crate::conditions::{self, ACCEPTED, READY};
@@ -130,21 +131,36 @@ pub fn unsupported(unknown_fields: &[String]) -> Option<Why> {
     })
 }
 
-/// Whether a namespace with these labels may use the class. An invalid selector allows nobody.
-fn allows(class: &JobClass, labels: &BTreeMap<String, String>) -> Result<bool, Why> {
+/// Whether a namespace with these labels may use the class.
+///
+/// # Errors
+/// `JobClassNotAccepted` if the selector is one that Kubernetes does not take: it allows nobody.
+pub fn allows(class: &JobClass, labels: &BTreeMap<String, String>) -> Result<bool, Why> {
     let Some(selector) = &class.spec.allowed_namespaces else {
         return Ok(true);
     };
-    let empty = selector.match_labels.as_ref().is_none_or(|m| m.is_empty())
-        && selector.match_expressions.as_ref().is_none_or(|m| m.is_empty());
-    if empty {
+    let expressions = selector.match_expressions.as_deref().unwrap_or_default();
+    if expressions.is_empty() && selector.match_labels.as_ref().is_none_or(|m| m.is_empty()) {
         return Ok(false);
     }
-    let selector = Selector::try_from(selector.clone()).map_err(|e| {
+    let unreadable = |cause: String| {
         Why::new(
             "JobClassNotAccepted",
-            format!("spec.allowedNamespaces of the class cannot be read: {e}"),
+            format!("spec.allowedNamespaces of the class cannot be read: {cause}"),
         )
-    })?;
+    };
+    // A `NotIn` without values would allow everybody.
+    if let Some(wrong) = expressions.iter().find(|e| !has_the_values_it_needs(e)) {
+        return Err(unreadable(format!(
+            "In and NotIn need values, Exists and DoesNotExist have none; {} of {:?} is otherwise",
+            wrong.operator, wrong.key
+        )));
+    }
+    let selector = Selector::try_from(selector.clone()).map_err(|e| unreadable(e.to_string()))?;
     Ok(selector.matches(labels))
+}
+
+fn has_the_values_it_needs(expression: &LabelSelectorRequirement) -> bool {
+    let has_values = expression.values.as_ref().is_some_and(|v| !v.is_empty());
+    has_values == matches!(expression.operator.as_str(), "In" | "NotIn")
 }

@@ -9,7 +9,7 @@
 //! | no digit at all: `Gi`, `-`, `.`, `e3` | zero | an error |
 //! | exponent beyond 32 bits: `1e4294967296` | the exponent wraps, here to 0 | an error |
 //! | more than `E` can carry: `1000E` | kept exact, but printed as `1` | printed as `1000E` |
-//! | negative with many digits, `Value()` of `-0.0001Ki` | 1 | -1, away from zero like all others |
+//! | some numbers below zero as integers, `Value()` of `-9Pi` | -7493989778 | -10133099161583616, away from zero like all others |
 //!
 //! Numbers are kept as decimal digits and the place of the point. Parsing and comparing therefore
 //! cost no more than the text is long, whatever its exponent says; with big integers `1e999999999`

@@ -99,6 +99,9 @@ fn every_operator_of_a_namespace_selector_means_what_kubernetes_means() {
         ("DoesNotExist", Some(expression("DoesNotExist", "team", None)), NO, YES),
         ("all parts must match", Some(both), NO, NO),
         ("an operator nobody knows accepts nobody", Some(expression("Near", "team", None)), "JobClassNotAccepted", "JobClassNotAccepted"),
+        ("In without values", Some(expression("In", "team", Some(vec![]))), "JobClassNotAccepted", "JobClassNotAccepted"),
+        ("NotIn without values", Some(expression("NotIn", "team", Some(vec![]))), "JobClassNotAccepted", "JobClassNotAccepted"),
+        ("Exists with values", Some(expression("Exists", "team", Some(vec!["ci"]))), "JobClassNotAccepted", "JobClassNotAccepted"),
     ] {
         let class = changed(|c| c.spec.allowed_namespaces = selector);
         let uid = Some("parameters-uid");
