@@ -110,14 +110,29 @@ async fn ends_of_every_kind_are_told_apart() -> anyhow::Result<()> {
         nowhere.spec.working_dir = Some("/bin/busybox".to_owned());
         world.create(&nowhere).await?;
 
-        for (name, outcome, reason, code) in [
-            ("oom", Outcome::Failed, "OOMKilled", Some(137)),
-            ("killed-child", Outcome::Failed, "NonZeroExit", Some(137)),
-            ("absent", Outcome::Failed, "StartError", None),
-            ("directory", Outcome::Failed, "StartError", None),
-            ("nowhere", Outcome::Failed, "StartError", None),
+        for (name, outcome, reason, code, meaning) in [
+            ("oom", Outcome::Failed, "OOMKilled", Some(137), ""),
+            ("killed-child", Outcome::Failed, "NonZeroExit", Some(137), ""),
+            (
+                "absent",
+                Outcome::Failed,
+                "StartError",
+                None,
+                "there is no such command in the image; ",
+            ),
+            (
+                "directory",
+                Outcome::Failed,
+                "StartError",
+                None,
+                "the command cannot be executed; ",
+            ),
+            ("nowhere", Outcome::Failed, "StartError", None, "spec.workingDir "),
         ] {
-            expect(&world.when_finished(name).await?, outcome, reason, code)?;
+            let job = world.when_finished(name).await?;
+            expect(&job, outcome, reason, code)?;
+            let said = result(&job)?.message.clone().unwrap_or_default();
+            ensure!(said.starts_with(meaning), "{name}: {said}");
         }
         Ok(())
     })

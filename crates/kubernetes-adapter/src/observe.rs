@@ -287,12 +287,10 @@ fn measured(record: Record<'_>, batch: Option<&BatchJob>, pod: &Pod) -> Option<E
         return None;
     }
     let (exit, note) = if reason == START_ERROR {
-        let message = if message.is_empty() {
-            "the command could not be started".to_owned()
-        } else {
-            message.clone()
-        };
-        (Exit::Unstartable(Why::new(START_ERROR, message)), None)
+        (
+            Exit::Unstartable(Why::new(START_ERROR, unstartable(message))),
+            None,
+        )
     } else {
         let out_of_memory = reason == "OOMKilled";
         let note = (out_of_memory && *code != 137)
@@ -309,6 +307,26 @@ fn measured(record: Record<'_>, batch: Option<&BatchJob>, pod: &Pod) -> Option<E
         started_at: *started_at,
         ..end(record, batch, pod, exit, *finished_at, note)
     })
+}
+
+/// Why a command could not be started: first what is the caller's to mend, in the words that a sandbox has for it, then
+/// the runtime's own, whose cause stands at the end of a long chain.
+fn unstartable(said: &str) -> String {
+    let says = |words: &[&str]| words.iter().any(|w| said.contains(w));
+    let meaning = if said.is_empty() {
+        return "the command could not be started".to_owned();
+    } else if says(&["container init: mkdir ", "chdir to cwd"]) {
+        "spec.workingDir could not be made or entered; it has to be an absolute path that the image's user may use"
+    } else if !says(&["exec: "]) {
+        return said.to_owned();
+    } else if says(&["executable file not found", "no such file or directory"]) {
+        "there is no such command in the image; check spec.command and the image"
+    } else if says(&["permission denied", "is a directory", "exec format error"]) {
+        "the command cannot be executed; check spec.command and the image"
+    } else {
+        return said.to_owned();
+    };
+    format!("{meaning} ({said})")
 }
 
 /// The pod is over, and nobody measured how its command ended. Only a node that reports, or one that does not

@@ -130,6 +130,40 @@ fn a_child_killed_for_memory_is_a_remark_and_output_of_the_command_is_none() {
 }
 
 #[test]
+fn why_a_command_could_not_be_started_is_said_before_the_runtimes_chain_of_words() {
+    const CHAIN: &str = "failed to create shim task: OCI runtime create failed: runc create failed: ";
+    for (cause, meaning) in [
+        (
+            r#"exec: "nosuch": executable file not found in $PATH: unknown"#,
+            "there is no such command",
+        ),
+        (
+            r#"exec: "/no/such": stat /no/such: no such file or directory: unknown"#,
+            "there is no such command",
+        ),
+        (
+            r#"exec: "/tmp": permission denied: unknown"#,
+            "the command cannot be executed",
+        ),
+        (
+            r#"chdir to cwd ("/x") set in config.json failed: no such file or directory"#,
+            "spec.workingDir could not be made or entered",
+        ),
+        (
+            "error during container init: mkdir /bin/busybox: not a directory: unknown",
+            "spec.workingDir could not be made or entered",
+        ),
+        ("error mounting \"/y\": no such file or directory", CHAIN),
+        ("something else", CHAIN),
+    ] {
+        let said = unstartable(&format!("{CHAIN}{cause}"));
+        assert!(said.starts_with(meaning), "{cause}: {said}");
+        assert!(said.contains(cause), "{cause}: {said}");
+    }
+    assert_eq!(unstartable(""), "the command could not be started");
+}
+
+#[test]
 fn the_main_container_is_found_by_name_and_counts_at_once() {
     let two = |first: &str, phase: &str, code: i32| {
         format!(
