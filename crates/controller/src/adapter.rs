@@ -180,8 +180,10 @@ pub async fn run_until<B: Backend>(
     let mut candidate = Candidate::new(client.clone(), &options.namespace, name, &options.identity);
     let (stop, deputies) = (CancellationToken::new(), CancellationToken::new());
     let until_leading = async {
-        caches.filled().await?;
-        backend.ready().await;
+        caches.filled(&readiness).await?;
+        readiness
+            .after("the first look at the backend", backend.ready())
+            .await;
         readiness.set();
         candidate.acquire().await;
         anyhow::Ok(())

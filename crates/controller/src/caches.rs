@@ -21,6 +21,7 @@ use tokio::sync::mpsc;
 
 use crate::backend::Backend;
 use crate::backoff::WatchBackoff;
+use crate::health::Readiness;
 use crate::telemetry::Metrics;
 use crate::unknown_fields::{UnknownFields, understand};
 
@@ -124,11 +125,19 @@ impl<P: Resource<DynamicType = ()> + Clone + 'static> Caches<P> {
     }
 
     /// Returns once every cache has been filled.
-    pub async fn filled(&self) -> anyhow::Result<()> {
-        self.jobs.wait_until_ready().await?;
-        self.classes.wait_until_ready().await?;
-        self.parameters.wait_until_ready().await?;
-        self.namespaces.wait_until_ready().await?;
+    pub async fn filled(&self, readiness: &Readiness) -> anyhow::Result<()> {
+        let jobs = self.jobs.wait_until_ready();
+        readiness.after("the first list of Jobs", jobs).await?;
+        let classes = self.classes.wait_until_ready();
+        readiness.after("the first list of JobClasses", classes).await?;
+        let parameters = self.parameters.wait_until_ready();
+        readiness
+            .after("the first list of the parameters of classes", parameters)
+            .await?;
+        let namespaces = self.namespaces.wait_until_ready();
+        readiness
+            .after("the first list of namespaces", namespaces)
+            .await?;
         Ok(())
     }
 
