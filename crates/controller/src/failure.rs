@@ -10,6 +10,10 @@ const EXCERPT: usize = 300;
 /// The reason word of a missing right.
 const FORBIDDEN: &str = "Forbidden";
 
+/// The reason word of a field that the definitions do not know, and the words of the API server before it.
+const UNKNOWN_FIELD: &str = "UnknownField";
+const STRICT: &str = "strict decoding error: ";
+
 /// The reason word of an answer that cannot be read.
 const UNDECODABLE: &str = "Undecodable";
 
@@ -68,6 +72,18 @@ impl WriteError {
                 ..
             }
         )
+    }
+
+    /// If a write was refused for fields that the definitions in the cluster do not know, what is said of them.
+    pub fn unknown_fields(&self) -> Option<&str> {
+        match self {
+            WriteError::Api {
+                reason: UNKNOWN_FIELD,
+                excerpt,
+                ..
+            } => excerpt.split_once(STRICT).map(|(_, fields)| fields),
+            _ => None,
+        }
     }
 
     /// Stable word for metrics.
@@ -138,6 +154,7 @@ fn reason(error: &Error) -> &'static str {
         Error::Api(status) => match status.code {
             401 => "Unauthorized",
             403 => FORBIDDEN,
+            _ if status.message.contains(&format!("{STRICT}unknown field")) => UNKNOWN_FIELD,
             422 => "Invalid",
             429 => "TooManyRequests",
             500..=599 => "ServerError",

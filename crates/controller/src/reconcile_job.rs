@@ -316,7 +316,13 @@ impl<B: Backend> Pass<'_, B> {
                 }
                 Step::Report(status) => {
                     self.attempting |= self.is_mine(&status);
-                    let stored = writer.report_job(&job, &status).await?;
+                    let stored = match writer.report_job(&job, &status).await {
+                        Ok(stored) => stored,
+                        Err(error) => {
+                            self.say_unstorable(&job, writer, &error).await;
+                            return Err(error);
+                        }
+                    };
                     self.claim(&stored);
                     context.tell(&job, &stored);
                     context.wrote(&job, stored)
@@ -326,6 +332,26 @@ impl<B: Backend> Pass<'_, B> {
         context.metrics.failed("job", "TooManySteps");
         tracing::error!("a pass did not come to an end; this is a bug");
         Ok(Outcome::Wait(Wait::Backoff(None)))
+    }
+
+    /// What the definitions in the cluster would not keep is not done without, and the Job says in what they do keep
+    /// that it waits for newer ones. The pass has failed in any case.
+    async fn say_unstorable(&self, job: &Job, writer: &StatusWriter, error: &WriteError) {
+        let Some(fields) = error.unknown_fields() else {
+            return;
+        };
+        let message = format!(
+            "the definitions in this cluster are older than the adapter and would not keep all of the Job's state \
+             ({fields}); upgrade execution-api"
+        );
+        let Some(status) = lifecycle::unstorable(job, message, Timestamp::now()) else {
+            return;
+        };
+        // Said again with the next try.
+        if let Ok(stored) = writer.report_job(job, &status).await {
+            self.context.tell(job, &stored);
+            self.context.wrote(job, stored);
+        }
     }
 
     fn read_caches(

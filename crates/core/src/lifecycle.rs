@@ -194,8 +194,8 @@ pub enum Step<'a> {
     Report(Box<JobStatus>),
     /// Change the backend.
     Act(Effect<'a>),
-    /// Delete the Job if a live read still says so, with UID and resourceVersion as preconditions. Nothing is
-    /// left to decide until the deletion shows.
+    /// Delete the Job as it was read, with UID and resourceVersion as preconditions. Nothing is left to decide
+    /// until the deletion shows.
     Collect,
     /// Nothing to do now.
     Wait(Wait),
@@ -221,6 +221,8 @@ impl Wait {
 
 /// Reason of `Accepted` while `spec.suspend` holds a Job back.
 const SUSPENDED: &str = "Suspended";
+/// Reason while the definitions do not know a field of the next status.
+const DEFINITIONS_TOO_OLD: &str = "DefinitionsTooOld";
 /// Before the reason at the end of a message.
 const BECAUSE: &str = ": ";
 /// Times are stored in whole seconds: what is waited for is over a second later.
@@ -282,6 +284,17 @@ pub fn decide_unowned<'a>(unowned: &Unowned<'a>, now: Timestamp) -> Step<'a> {
         Draft::of(job, now).say(Statement::fails(ACCEPTED, why.reason, why.message)),
         wait,
     )
+}
+
+/// What a Job says while the definitions in the cluster do not know a field of its next status: on the first condition
+/// that does not hold yet, since those every version can store. Nothing if it says so already or is over.
+pub fn unstorable(job: &Job, message: impl Into<String>, now: Timestamp) -> Option<JobStatus> {
+    let open = [ACCEPTED, SCHEDULED, STARTED, FINISHED]
+        .into_iter()
+        .find(|type_| !conditions::is_true(conditions_of(job), type_))?;
+    Draft::of(job, now)
+        .say(Statement::fails(open, DEFINITIONS_TOO_OLD, message))
+        .changed()
 }
 
 /// Whether `Accepted` holds the word of a controller that calls the Job its own: anything but the default and

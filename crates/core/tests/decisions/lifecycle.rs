@@ -1,6 +1,6 @@
 //! One step of a Job's life, from what was read.
 
-use ayatori_core::conditions::{self, ACCEPTED};
+use ayatori_core::conditions::{self, ACCEPTED, FINISHED, SCHEDULED, STARTED};
 use ayatori_core::execution::{
     Answer, End, Exit, Prospect, Remains, Running, State, Stopper, Submission, Waiting,
 };
@@ -738,4 +738,37 @@ fn every_write_is_said_once_whatever_led_to_it() {
 /// What follows the write that is decided on.
 fn after(job: &Job, facts: &Facts, now: i64) -> String {
     step(&written(job, facts, now), facts, now)
+}
+
+#[test]
+fn what_the_definitions_cannot_store_is_said_in_conditions_alone_and_once() {
+    for (stage, job, _) in stages() {
+        let stored = job.status.clone().unwrap_or_default();
+        let Some(mut said) = lifecycle::unstorable(&job, "too old", at(100)) else {
+            assert!(conditions::is_true(&stored.conditions, FINISHED), "{stage}");
+            continue;
+        };
+        let open = [ACCEPTED, SCHEDULED, STARTED, FINISHED]
+            .into_iter()
+            .find(|type_| !conditions::is_true(&stored.conditions, type_))
+            .unwrap();
+        let condition = conditions::find(&said.conditions, open).unwrap();
+        let words = (
+            condition.status.as_str(),
+            condition.reason.as_str(),
+            condition.message.as_str(),
+        );
+        assert_eq!(words, ("False", "DefinitionsTooOld", "too old"), "{stage}");
+        let mut again = job.clone();
+        again.status = Some(said.clone());
+        assert!(
+            lifecycle::unstorable(&again, "too old", at(101)).is_none(),
+            "{stage}"
+        );
+
+        said.conditions.clone_from(&stored.conditions);
+        said.state = stored.state;
+        said.observed_generation = stored.observed_generation;
+        assert_eq!(said, stored, "{stage}");
+    }
 }
