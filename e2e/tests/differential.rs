@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
@@ -534,6 +535,23 @@ fn template(rng: &mut Rng) -> String {
         "\u{200b}",
     ];
     some_of(rng, &PARTS, 5)
+}
+
+/// What the tests with made-up inputs hold quantities against, without Kubernetes at hand.
+#[test]
+fn the_table_of_quantities_is_what_kubernetes_says() -> anyhow::Result<()> {
+    let read = |name| {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../fuzz/quantities")
+            .join(name);
+        std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
+    };
+    let answers = answers_to(read("questions.jsonl")?)?;
+    ensure!(
+        answers == read("answers.jsonl")?,
+        "fuzz/README.md tells how to make it anew"
+    );
+    Ok(())
 }
 
 /// Puts questions to Kubernetes' own code.

@@ -1,6 +1,6 @@
 //! The commands by name.
 
-use crate::{book, chaos, cluster, crds, demo, deploy, image, release, test, tool};
+use crate::{book, chaos, cluster, crds, demo, deploy, fuzz, image, release, test, tool};
 use std::process::ExitCode;
 
 #[derive(clap::Parser)]
@@ -20,6 +20,8 @@ pub(crate) enum Xtask {
     Chaos(chaos::Args),
     /// Run every test, from unit to end-to-end, and print one summary.
     Test(test::Args),
+    /// Put made-up inputs to everything that reads text from outside.
+    Fuzz(fuzz::Args),
     /// Check every link of the documents and make a book of them.
     Book(book::Args),
     /// Collect everything a release publishes under target/release-VERSION; publish nothing.
@@ -38,6 +40,7 @@ impl Xtask {
             Xtask::Demo(args) => demo::run(&args),
             Xtask::Chaos(args) => chaos::run(&args),
             Xtask::Test(args) => test::run(&args),
+            Xtask::Fuzz(args) => fuzz::run(&args),
             Xtask::Book(args) => book::run(&args),
             Xtask::Release(args) => release::run(&args),
             Xtask::Tool(args) => tool::run(&args),

@@ -14,6 +14,7 @@ mod coverage;
 mod crds;
 mod demo;
 mod deploy;
+mod fuzz;
 mod image;
 mod programs;
 mod progress;

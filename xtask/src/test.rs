@@ -1,7 +1,7 @@
 //! `cargo xtask test`: every test, from the least powerful up, and one summary at the very end.
 
 use crate::{
-    checkout, cluster, command, coverage, deploy,
+    checkout, cluster, command, coverage, deploy, fuzz,
     programs::{self, Program},
 };
 use anyhow::{Context, Result, anyhow, bail};
@@ -13,11 +13,12 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 /// What is tested without a cluster.
-const PACKAGES: [&str; 5] = [
+const PACKAGES: [&str; 6] = [
     "ayatori-core",
     "ayatori-controller",
     SANDBOXES,
     "ayatori-world",
+    "ayatori-fuzz",
     "xtask",
 ];
 
@@ -77,6 +78,9 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         )?);
         Ok(ran)
     });
+    if args.filter.is_none() {
+        summary.step("made-up inputs", || fuzz::run(&fuzz::Args::default()).map(drop));
+    }
 
     let ran_before = cluster::is_running()?;
     let ready = summary.step("cluster up", || cluster::up(cluster::Mode::Full))

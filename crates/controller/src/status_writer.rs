@@ -186,8 +186,8 @@ fn to_value<S: Serialize>(object: &S) -> Value {
     serde_json::to_value(object).unwrap_or(Value::Null)
 }
 
-/// The JSON merge patch (RFC 7386) that turns `old` into `new`.
-fn difference(old: &Value, new: &Value) -> Value {
+/// The JSON merge patch (RFC 7386) that turns `old` into `new`, which holds no null: such a patch can set none.
+pub fn difference(old: &Value, new: &Value) -> Value {
     let (Value::Object(old), Value::Object(new)) = (old, new) else {
         return new.clone();
     };

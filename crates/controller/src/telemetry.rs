@@ -21,6 +21,7 @@ pub(crate) mod stages;
 pub(crate) mod traces;
 
 pub use api_requests::ApiRequests;
+pub use job_trace::Caller;
 pub use logs::{LogFormat, init_logs};
 pub use metrics::Metrics;
 use traces::Traces;

@@ -137,11 +137,11 @@ pub fn whole_seconds(now: Timestamp) -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
-/// Makes text from outside fit for a status: control characters become spaces, and what exceeds `limit` bytes
-/// is cut at a character, with an ellipsis.
+/// Makes text from outside fit for a status: control characters become spaces, of which none are left at its ends, and
+/// what exceeds `limit` bytes is cut at a character, with an ellipsis. What is clean stays as it is.
 pub fn clean(text: &str, limit: usize) -> String {
     const ELLIPSIS: char = '…';
-    let text = text.trim();
+    let text = text.trim_matches(|c: char| c.is_whitespace() || c.is_control());
     let fits = text.len() <= limit;
     let room = if fits {
         limit
@@ -206,6 +206,7 @@ mod tests {
         for (text, limit, expected) in [
             ("plain", 10, "plain"),
             ("  two\nlines\t", 20, "two lines"),
+            ("\u{1b}[1mbold\u{1b} \u{7f}", 20, "[1mbold"),
             ("漢漢漢漢", 10, "漢漢…"),
             ("ééééé", 8, "éé…"),
             ("", 5, ""),
@@ -213,6 +214,7 @@ mod tests {
         ] {
             let cut = clean(text, limit);
             assert_eq!(cut, expected);
+            assert_eq!(clean(&cut, limit), cut, "what is clean stays as it is");
             assert!(cut.len() <= limit);
         }
     }

@@ -195,18 +195,26 @@ fn after(separator: &str, text: &str) -> String {
 }
 
 /// An answer that is no success.
-pub(crate) struct Unsuccessful<'a> {
-    pub(crate) status: StatusCode,
-    pub(crate) retry_after: Option<&'a HeaderValue>,
-    pub(crate) body: &'a [u8],
-    pub(crate) now: SystemTime,
+pub struct Unsuccessful<'a> {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its `Retry-After`.
+    pub retry_after: Option<&'a HeaderValue>,
+    /// What it says, by the server or by something in between.
+    pub body: &'a [u8],
+    /// When it came.
+    pub now: SystemTime,
 }
 
 impl Unsuccessful<'_> {
     /// Sorts it. `hide` takes out of a message what must not be repeated.
-    pub(crate) fn failure(&self, hide: impl Fn(&str) -> String) -> Failure {
+    pub fn failure(&self, hide: impl Fn(&str) -> String) -> Failure {
         let status = self.status.as_u16();
-        let word = ServerWord::read(self.body);
+        let word = ServerWord::read(self.body).map(|word| ServerWord {
+            // Whatever a server says may be an echo.
+            code: hide(&word.code),
+            ..word
+        });
         let code = word.as_ref().map(|word| word.code.clone());
         let excerpt = |word: ServerWord| clean(&hide(&word.message), EXCERPT);
         match (status, word) {
@@ -406,6 +414,8 @@ mod tests {
             (408, own("A::B"), "BackendUnavailable", false),
             (409, own("A::B"), "BackendRejected", true),
             (499, own("A::B"), "BackendUnavailable", false),
+            (400, own("SANDBOX::canary"), "BackendRejected", true),
+            (401, own("canary"), "AuthenticationFailed", true),
             (
                 422,
                 r#"{"detail":[{"type":"missing","loc":["body","image"],"msg":"canary"}]}"#.to_owned(),

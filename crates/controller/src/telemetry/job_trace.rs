@@ -134,16 +134,20 @@ impl JobTrace {
 }
 
 /// What a `traceparent` says.
-struct Caller {
-    trace: TraceId,
-    span: SpanId,
-    sampled: bool,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The trace, which is never the invalid one.
+    pub trace: TraceId,
+    /// The caller's span in it, which is never the invalid one.
+    pub span: SpanId,
+    /// Whether the caller records it.
+    pub sampled: bool,
 }
 
 impl Caller {
     /// Reads the value of a `traceparent` header, as <https://www.w3.org/TR/trace-context/> defines it. Text of any
-    /// length is taken.
-    fn parse(value: &str) -> Option<Self> {
+    /// length is taken; `None` if it is none.
+    pub fn parse(value: &str) -> Option<Self> {
         let mut parts = value.split('-');
         let mut hex = |length: usize| {
             let part = parts.next().filter(|part| part.len() == length)?;
