@@ -126,11 +126,13 @@ impl Target {
     fn install(&self, chart: &str, values: &[String]) -> Result<()> {
         let folder = checkout::root().join("charts").join(chart).display().to_string();
         let mut arguments = vec!["upgrade", "--install", chart, &folder, "--namespace", NAMESPACE];
-        // What the charts say holds, also where somebody else has scaled or labelled since.
+        // What the charts say holds, also where somebody else has scaled or labelled since, or has applied the
+        // definitions before, as tests of the API alone do.
         arguments.extend([
             "--create-namespace",
             "--wait",
             "--timeout=3m",
+            "--take-ownership",
             "--force-conflicts",
         ]);
         arguments.extend(values.iter().map(String::as_str));
