@@ -31,7 +31,12 @@ fn holds(quantity: &Quantity) {
     let shortest = quantity.canonical();
     let again: Quantity = shortest.parse().expect("a canonical form is a quantity");
     assert_eq!(again, *quantity);
-    assert_eq!(again.canonical(), shortest);
+    // Kubernetes too writes a binary quantity that no power of 1024 divides without a suffix, which makes it a decimal one.
+    if !shortest.ends_with(|last: char| last.is_ascii_digit()) || shortest.contains('e') {
+        assert_eq!(again.canonical(), shortest);
+    }
+    let settled: Quantity = again.canonical().parse().expect("a canonical form is a quantity");
+    assert_eq!(settled.canonical(), again.canonical());
     assert!(!shortest.contains(['.', '+']));
 
     assert!(!(quantity.is_zero() && quantity.is_negative()));

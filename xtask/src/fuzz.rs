@@ -103,7 +103,7 @@ fn try_target(target: &str, args: &Args, fuzzer: &PathBuf) -> Result<()> {
             "-print_final_stats=1",
         ])
         // Lines for what is new are for those who watch.
-        .args(["-verbosity=0"])
+        .args(["-verbosity=0", "-print_funcs=0"])
         .arg(format!("-artifact_prefix={}", failing.display()))
         .args([found, corpus().join(target)]);
     command::run(&mut fuzz)
