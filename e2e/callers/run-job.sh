@@ -9,7 +9,11 @@
 set -eu
 manifest=$1
 deadline=$(($(date +%s) + ${2:-3600}))
-job='' waiting='' said='' result=''
+made='' waiting='' said='' result=''
+
+kind=Job.execution.ayatori.ddupan.top
+# Of each object that is made. The manifest may name another namespace than kubectl's context.
+what='{.kind}.{.apiVersion} {.metadata.namespace} {.metadata.name}{"\n"}'
 
 # What a Job is doing, and what it waits for.
 now='{.status.state} {.status.conditions[?(@.status=="False")].message}'
@@ -18,33 +22,43 @@ fields="$fields|{.status.correlation.selector}|{.status.result.message}"
 
 cancel() {
   # More than one, if the manifest was wrong. If it cannot be done, kubectl says why.
-  # shellcheck disable=SC2086
-  kubectl patch $job --type=merge --patch '{"spec":{"cancelRequested":true}}' >&2 || true
+  echo "$made" | while read -r _ of name; do
+    kubectl patch "$kind" "$name" --namespace="$of" --type=merge --patch '{"spec":{"cancelRequested":true}}' >&2 || true
+  done
+}
+
+ask() {
+  kubectl get "$kind" "$job" --namespace="$namespace" "$@"
 }
 
 stopped() {
   trap '' HUP INT TERM
   [ -z "$waiting" ] || kill "$waiting" 2>/dev/null || true
-  [ -z "$job" ] || cancel
+  [ -z "$made" ] || cancel
   exit 143
 }
 trap stopped HUP INT TERM
 
-if ! job=$(kubectl create --filename="$manifest" --output=name) || [ "$(echo "$job" | wc -l)" -ne 1 ]; then
-  [ -z "$job" ] || cancel
+if ! made=$(kubectl create --filename="$manifest" --output=jsonpath="$what") ||
+  [ "$(echo "$made" | wc -l)" -ne 1 ] || [ "${made%%/*}" != "$kind" ]; then
+  [ -z "$made" ] || cancel
   echo "$manifest did not make exactly one Job" >&2
   exit 125
 fi
-echo "created $job" >&2
+read -r _ namespace job <<MADE
+$made
+MADE
+echo "created Job $job in namespace $namespace" >&2
 
 while left=$((deadline - $(date +%s))) && [ "$left" -gt 0 ]; do
   # In the background, because a shell attends to signals only between commands, and while it waits like this.
-  kubectl wait "$job" --for=condition=Finished --timeout="$((left < 10 ? left : 10))s" >/dev/null 2>&1 &
+  kubectl wait "$kind/$job" --namespace="$namespace" --for=condition=Finished \
+    --timeout="$((left < 10 ? left : 10))s" >/dev/null 2>&1 &
   waiting=$!
-  wait "$waiting" && result=$(kubectl get "$job" --output=jsonpath="$fields") && break
+  wait "$waiting" && result=$(ask --output=jsonpath="$fields") && break
   # The API server may be away for a moment; the Job goes on meanwhile.
-  if seen=$(kubectl get "$job" --ignore-not-found --output=jsonpath="$now"); then
-    [ -n "$seen" ] || { echo "somebody deleted $job" >&2; exit 125; }
+  if seen=$(ask --ignore-not-found --output=jsonpath="$now"); then
+    [ -n "$seen" ] || { echo "somebody deleted Job $job" >&2; exit 125; }
     [ "$seen" = "$said" ] || echo "$seen" >&2
     said=$seen
   fi
@@ -52,7 +66,7 @@ while left=$((deadline - $(date +%s))) && [ "$left" -gt 0 ]; do
 done
 
 if [ -z "$result" ]; then
-  kubectl describe "$job" >&2 || true # what it waits for
+  kubectl describe "$kind" "$job" --namespace="$namespace" >&2 || true # what it waits for
   cancel
   echo "not finished in time" >&2
   exit 124
@@ -62,8 +76,8 @@ $result
 RESULT
 
 if [ -n "$selector" ]; then
-  if [ -n "$(kubectl get pods --selector="$selector" --output=name)" ]; then
-    kubectl logs --tail=-1 --selector="$selector" || true
+  if [ -n "$(kubectl get pods --namespace="$namespace" --selector="$selector" --output=name)" ]; then
+    kubectl logs --namespace="$namespace" --tail=-1 --selector="$selector" || true
   else
     echo "no pod of it is left: what it printed is in the log store" >&2
   fi
@@ -72,7 +86,7 @@ fi
 case $reason in
   Completed | NonZeroExit) exit "$code" ;; # in every other case the code says nothing about the command
 esac
-kubectl get "$job" --output=jsonpath="$now{\"\n\"}" >&2 || true # what it waited for to the end
+ask --output=jsonpath="$now{\"\n\"}" >&2 || true # what it waited for to the end
 echo "$outcome: $reason: $message" >&2
 [ "$outcome" = Cancelled ] && exit 130
 exit 125
