@@ -13,7 +13,7 @@ use anyhow::{Context, ensure};
 use ayatori_controller::telemetry::{self, LogFormat};
 use ayatori_controller::testing::death::{Death, Moment};
 use ayatori_controller::testing::replica::{Replica, impatient};
-use ayatori_core::conditions::{ACCEPTED, FINISHED, READY, RESULT_UNKNOWN, STARTED};
+use ayatori_core::conditions::{ACCEPTED, FINISHED, READY, RESULT_UNKNOWN, SCHEDULED, STARTED};
 use ayatori_core::job::{EnvVar, EnvVarSource, Job, JobSpec, KeySelector, Outcome};
 use ayatori_core::parameters::{
     CommandMode, OpenSandboxExecutionParametersSpec as ParametersSpec, PoolTemplate, SecretKeyReference,
@@ -727,7 +727,13 @@ async fn a_job_of_which_nothing_is_recorded_goes_although_its_server_is_away() -
             .set(|faults| faults.on(Call::File, Fault::AnswersBadGateway));
         let held = trial.create_script("exit 0").await?;
         trial.server.until(|server| !server.sandboxes().is_empty()).await;
-        trial.when_says(&held, "Scheduled", "Pending").await?;
+        let said = trial.when_says(&held, SCHEDULED, "BackendUnavailable").await?;
+        let said = condition(&said, SCHEDULED).map(|c| c.message.clone());
+        ensure!(
+            said.as_ref()
+                .is_some_and(|said| said.contains("is up, and the daemon in it cannot be reached")),
+            "{said:?}"
+        );
         trial.delete(&held).await?;
         trial.when_gone(&held).await?;
         ensure!(

@@ -39,7 +39,7 @@ use crate::reached::{Reached, uid, why};
 use crate::reasons::{scheduling, unavailable, unreached};
 use crate::request::{self, unsupported};
 use crate::server;
-use crate::wire::{CreateSandbox, Extensions, Image, Sandbox};
+use crate::wire::{CreateSandbox, Extensions, Sandbox};
 use crate::wrapper::{self, Evidence};
 
 mod inside;
@@ -110,7 +110,7 @@ pub(crate) async fn can_start(job: &Job, spec: &Spec, references: &References) -
     if let Err(why) = scripts::check(&environment) {
         return Ok(Err(why));
     }
-    Ok(request::image_auth(job, spec, references).await?.map(drop))
+    Ok(request::image(job, spec, references).await?.map(drop))
 }
 
 /// What exists for a Job of which nothing is recorded.
@@ -152,7 +152,7 @@ pub(crate) async fn survey(
                 }
             }
             Ok(None) => {}
-            Err(why) => trouble = Some(why.message),
+            Err(why) => trouble = Some((&sandbox.id, why)),
         }
     }
     if let Some(name) = chosen {
@@ -164,17 +164,30 @@ pub(crate) async fn survey(
             .server
             .sightings
             .follow(&uid(job), ObjectRef::from_obj(job), &first.id);
-        let id = &first.id;
-        let message = trouble.map_or_else(
-            || format!("sandbox {id} is coming up"),
-            |trouble| format!("sandbox {id} is coming up, or the daemon in it cannot be reached: {trouble}"),
-        );
-        return Ok(Prospect::Preparing(Why::new(PENDING, message)));
+        return Ok(Prospect::Preparing(match trouble {
+            None => Why::new(PENDING, format!("sandbox {} is coming up", first.id)),
+            Some((id, why)) => not_answering(id, why),
+        }));
     }
     Ok(over
         .iter()
         .find(|sandbox| ended_early(sandbox, hold))
         .map_or(Prospect::Absent, |sandbox| Prospect::Spoilt(spoilt(sandbox))))
+}
+
+/// What a Job waits for whose sandbox is up and whose daemon does not answer: that is how each begins, and how one goes on
+/// that the server cannot reach.
+fn not_answering(id: &str, why: Why) -> Why {
+    let message = &why.message;
+    if why.reason == PENDING {
+        let message = format!("sandbox {id} is coming up, or the daemon in it cannot be reached: {message}");
+        return Why::new(PENDING, message);
+    }
+    let message = format!(
+        "sandbox {id} is up, and the daemon in it cannot be reached: {message}; see whether the server gives sandboxes an \
+         address that it reaches itself"
+    );
+    scheduling(Why::new(why.reason, message))
 }
 
 /// The sandboxes of a Job, with the last one that was created for it, which lists may not show yet.
@@ -469,18 +482,15 @@ async fn order_of(
     hold: Duration,
 ) -> references::Answer<CreateSandbox> {
     let (resources, job) = (job.resources(), job.job());
-    let auth = match request::image_auth(job, spec, references).await? {
-        Ok(auth) => auth,
+    let image = match request::image(job, spec, references).await? {
+        Ok(image) => image,
         Err(why) => return Ok(Err(why)),
     };
     let attempt = fresh_name(job);
     let life = hold.saturating_add(MARGIN).as_secs().max(expiry::SHORTEST);
     let request = || {
         Ok(CreateSandbox {
-            image: Image {
-                uri: job.spec.image.clone(),
-                auth,
-            },
+            image,
             entrypoint: scripts::hold(&attempt, hold),
             resource_limits: amounts(resources.limits.as_ref())?,
             resource_requests: request::reservations(resources, spec)?,

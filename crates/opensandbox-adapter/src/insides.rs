@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use ayatori_core::conditions::PENDING;
 use ayatori_core::execution::Why;
 use ayatori_core::job::Job;
 use futures::{StreamExt, stream};
@@ -21,6 +22,8 @@ use crate::execd::{self, HoldId, Inside};
 const AT_ONCE: usize = 32;
 /// For how many times a sandbox that does not answer is believed to be what it was.
 const PATIENCE: u32 = 3;
+/// For how long it is nothing unusual that the daemon in a sandbox that has come up does not answer.
+const COMING_UP: Duration = Duration::from_secs(10);
 /// After this time a Job is asked whether it still cares.
 const UNASKED: Duration = Duration::from_secs(3600);
 
@@ -90,9 +93,16 @@ impl Watched {
         match (&self.good, &self.trouble) {
             (Some(good), None) => Some(Ok(good.clone())),
             (Some(good), Some((_, since))) if since.elapsed() < patience => Some(Ok(good.clone())),
+            (_, Some((why, since))) if self.may_be_coming_up(*since) => {
+                Some(Err(Why::new(PENDING, why.message.clone())))
+            }
             (_, Some((why, _))) => Some(Err(why.clone())),
             (None, None) => None,
         }
+    }
+
+    fn may_be_coming_up(&self, since: Instant) -> bool {
+        matches!(self.spot, Spot::Name { .. }) && since.elapsed() < COMING_UP
     }
 
     fn is_final(&self) -> bool {
@@ -312,8 +322,6 @@ impl Insides {
 
 #[cfg(test)]
 mod tests {
-    use ayatori_core::conditions::PENDING;
-
     use super::*;
 
     const ID: &str = "0f8e1c52-7d1b-4c0e-9d5a-3a5d2d8f6b11";
@@ -367,6 +375,31 @@ mod tests {
         assert_eq!(tell(&away()), Some(job()));
         assert_eq!(tell(&away()), None);
         assert_eq!(tell(&reading(Inside::Started(None))), Some(job()));
+    }
+
+    #[test]
+    fn a_daemon_that_does_not_answer_is_waited_for_at_first_and_then_called_what_it_is() {
+        let insides = insides(Duration::from_secs(60));
+        let spot = Spot::Name {
+            sandbox: "sandbox".to_owned(),
+            attempt: "attempt".to_owned(),
+        };
+        assert_eq!(insides.known("new", job(), &spot), None);
+        let refused = Err(Why::new("BackendUnavailable", "no address"));
+        let told = |at: Instant| insides.note("new", &spot, &refused, at).is_some();
+        let believed = || insides.known("new", job(), &spot);
+        assert!(told(Instant::now()));
+        let waited_for = insides.state().watched["new"].told.clone();
+        assert_eq!(waited_for, Some(Err(Why::new(PENDING, "no address"))));
+        assert!(!told(Instant::now()), "nothing is new");
+        // What is due is read, and so not told from memory.
+        assert_eq!(believed(), None);
+
+        let long_ago = Instant::now().checked_sub(COMING_UP).unwrap();
+        insides.state().watched.get_mut("new").unwrap().trouble = None;
+        insides.state().watched.get_mut("new").unwrap().read = None;
+        assert!(told(long_ago));
+        assert_eq!(insides.state().watched["new"].told, Some(refused));
     }
 
     #[test]

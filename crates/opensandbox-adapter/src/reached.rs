@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use ayatori_core::execution::{Answer, Gone, State, Why};
 use ayatori_core::job::Job;
 use ayatori_core::stage::{Departing, Recorded};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 
@@ -19,6 +19,9 @@ use crate::wire::{CreateSandbox, Sandbox};
 
 /// How long a server is left alone that has no room and does not say for how long.
 const NO_ROOM: Duration = Duration::from_secs(5);
+
+/// How much earlier than it confirmed a server may show that a sandbox expires: it rounds.
+const ROUNDING: SignedDuration = SignedDuration::from_secs(2);
 
 /// A server, and a client with its key of now.
 pub(crate) struct Reached {
@@ -146,19 +149,25 @@ impl Reached {
                 if let Some(seconds) = longest_life(&failure) {
                     self.server.note_longest_life(seconds);
                 }
-                Err(failure)
+                Err(with_untried(failure, request.image.untried))
             }
         }
     }
 
-    /// Puts off the expiry of the recorded sandbox.
+    /// Puts off the expiry of the recorded sandbox, and sees it put off.
     pub(crate) async fn renew(&self, job: Recorded<'_>) -> Result<Answer, Failure> {
         let id = job.id();
         let expiry = expiry::expiry(job.job(), job.accepted().at(), Timestamp::now());
-        self.client.renew(id, expiry).await?;
+        let promised = self.client.renew(id, expiry).await?;
         // What was seen has the old expiry.
-        self.look(id).await?;
-        Ok(Answer::Done)
+        let shown = self.look(id).await?.and_then(|sandbox| sandbox.expires_at);
+        let broken = shown.filter(|shown| promised.duration_since(*shown) > ROUNDING);
+        Ok(broken.map_or(Answer::Done, |shown| {
+            Answer::Unavailable(Why::new(
+                "BackendUnavailable",
+                format!("the server confirms the renewal of sandbox {id}, and still shows that it expires at {shown}"),
+            ))
+        }))
     }
 
     /// Deletes a sandbox with everything that runs in it, and sees it gone.
@@ -205,6 +214,20 @@ pub(crate) fn why(failure: Failure) -> Why {
     failure.why()
 }
 
+/// Says of a failed pull that there are credentials which were not tried. A kubelet tries them one after another.
+fn with_untried(failure: Failure, untried: usize) -> Failure {
+    match failure {
+        Failure::ImagePull { message } if untried > 0 => Failure::ImagePull {
+            message: format!(
+                "{message}; the server was sent the first of {} credentials in spec.imagePullSecrets that fit the image, \
+                 for it takes only one: leave the right one",
+                untried.saturating_add(1)
+            ),
+        },
+        failure => failure,
+    }
+}
+
 /// The longest life that the server gives a sandbox, where it refused a longer one.
 fn longest_life(failure: &Failure) -> Option<u64> {
     let Failure::Refused { message, .. } = failure else {
@@ -213,4 +236,26 @@ fn longest_life(failure: &Failure) -> Option<u64> {
     let (_, rest) = message.split_once("exceeds configured maximum of ")?;
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().ok().filter(|seconds| *seconds >= expiry::SHORTEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_pull_says_that_other_credentials_were_not_tried() {
+        let failed = || Failure::ImagePull {
+            message: "denied".to_owned(),
+        };
+        assert_eq!(with_untried(failed(), 0), failed());
+        let said = with_untried(failed(), 2).why();
+        assert_eq!(said.reason, "ImagePullFailed");
+        assert!(
+            said.message.contains("first of 3 credentials"),
+            "{}",
+            said.message
+        );
+        let other = || Failure::unanswered("late");
+        assert_eq!(with_untried(other(), 2), other());
+    }
 }

@@ -16,7 +16,7 @@ use crate::environment::{Environment, passes_shells};
 use crate::expiry;
 use crate::image_auth;
 use crate::metadata;
-use crate::wire::{CreateSandbox, Image, ImageAuth};
+use crate::wire::{CreateSandbox, Image};
 use crate::wrapper::{self, Fence};
 
 /// The most that the words of a command may have together, in bytes. The server repeats them in every list for every
@@ -106,29 +106,35 @@ pub(crate) async fn environment(
     Ok(Ok(environment))
 }
 
-/// The credentials of the Job's image, in the same way.
-pub(crate) async fn image_auth(
-    job: &Job,
-    spec: &Spec,
-    references: &References,
-) -> references::Answer<Option<ImageAuth>> {
+/// The Job's image with its credentials, looked up in the same way.
+pub(crate) async fn image(job: &Job, spec: &Spec, references: &References) -> references::Answer<Image> {
+    let with = |auth, untried| Image {
+        uri: job.spec.image.clone(),
+        auth,
+        untried,
+    };
     if let Err(why) = check(job, &ResourceRequirements::default(), spec) {
         return Ok(Err(why));
     }
     if job.spec.image_pull_secrets.is_empty() {
-        return Ok(Ok(None));
+        return Ok(Ok(with(None, 0)));
     }
     let secrets = match references.pull_secrets(job).await? {
         Ok(secrets) => secrets,
         Err(why) => return Ok(Err(why)),
     };
-    Ok(image_auth::credentials(&job.spec.image, &secrets).map(|credentials| credentials.into_iter().next()))
+    Ok(
+        image_auth::credentials(&job.spec.image, &secrets).map(|credentials| {
+            let mut credentials = credentials.into_iter();
+            with(credentials.next(), credentials.len())
+        }),
+    )
 }
 
 /// What of a request may hold values of Secrets.
 pub(crate) struct Words {
     pub(crate) environment: Environment,
-    auth: Option<ImageAuth>,
+    image: Image,
 }
 
 impl Words {
@@ -146,8 +152,8 @@ impl Words {
                  sandboxes can repeat for each; hand long input over in another way"
             ))));
         }
-        let auth = image_auth(job, spec, references).await?;
-        Ok(auth.map(|auth| Self { environment, auth }))
+        let image = image(job, spec, references).await?;
+        Ok(image.map(|image| Self { environment, image }))
     }
 
     /// The create request of this attempt, sent now. The server may limit how long a sandbox lives at first.
@@ -165,10 +171,7 @@ impl Words {
             variables, command, ..
         } = self.environment;
         Ok(CreateSandbox {
-            image: Image {
-                uri: job.spec.image.clone(),
-                auth: self.auth,
-            },
+            image: self.image,
             entrypoint: wrapper::entrypoint(&attempt.id, fence, job.spec.working_dir.as_deref(), command),
             resource_limits: amounts(resources.limits.as_ref())?,
             resource_requests: reservations(resources, spec)?,

@@ -374,6 +374,7 @@ mod tests {
                     username: "robot-user".into(),
                     password: "canary-password".into(),
                 }),
+                untried: 1,
             },
             entrypoint: vec!["/bin/sh".into(), "-c".into(), "echo canary-argument".into()],
             resource_limits: BTreeMap::from([("cpu".to_owned(), "500m".to_owned())]),

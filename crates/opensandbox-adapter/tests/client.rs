@@ -43,6 +43,7 @@ fn sandbox(uid: &str, words: &[&str]) -> CreateSandbox {
                 username: "robot-canary".into(),
                 password: "password-canary".into(),
             }),
+            untried: 0,
         },
         entrypoint: words.iter().map(|word| (*word).into()).collect(),
         resource_limits: BTreeMap::new(),

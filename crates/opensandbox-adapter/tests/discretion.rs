@@ -63,6 +63,7 @@ async fn no_secret_is_logged_even_at_trace_level() {
                 username: "robot-canary".into(),
                 password: "password-canary".into(),
             }),
+            untried: 0,
         },
         entrypoint: vec!["argument-canary".into()],
         resource_limits: BTreeMap::new(),

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
-use ayatori_core::conditions::{self, ACCEPTED, RESULT_UNKNOWN};
+use ayatori_core::conditions::{self, ACCEPTED, FINISHED, RESULT_UNKNOWN};
 use ayatori_core::job::{Job, Outcome};
-use ayatori_e2e::ground::{holds, status};
+use ayatori_e2e::ground::{condition, holds, status};
 use ayatori_e2e::world::expect;
 use ayatori_opensandbox_adapter::stub::{Call, Edit, Fault};
 use jiff::SignedDuration;
@@ -58,9 +58,10 @@ async fn a_job_that_runs_longer_than_any_life_the_server_gives_is_renewed_and_ke
     with(async |trial| {
         let _adapter = trial.start().await?;
         let too_long = Fault::Answers(400, LIMIT.into());
-        trial
-            .server
-            .set(|faults| faults.on_next(1, Call::Create, too_long));
+        trial.server.set(|faults| {
+            faults.on_next(1, Call::Create, too_long);
+            faults.renews_nothing = true;
+        });
         let job = trial.create("runs=forever").await?;
         let job = trial.when_started(&job).await?;
         let asked: Vec<_> = trial
@@ -69,9 +70,15 @@ async fn a_job_that_runs_longer_than_any_life_the_server_gives_is_renewed_and_ke
             .map(|r| r["timeout"].as_u64())
             .collect();
         ensure!(asked == [Some(21_600), Some(120)], "lives asked for: {asked:?}");
-        trial
-            .until("a renewal", |server| server.calls(Call::Renew) > 0)
-            .await?;
+        let job = trial.when_says(&job, FINISHED, "BackendUnavailable").await?;
+        let said = condition(&job, FINISHED).map(|c| c.message.clone());
+        ensure!(
+            said.as_ref()
+                .is_some_and(|said| said.contains("confirms the renewal")),
+            "{said:?}"
+        );
+        trial.server.set(|faults| faults.renews_nothing = false);
+        let job = trial.when_says(&job, FINISHED, "Pending").await?;
         trial.server.advance(SignedDuration::from_secs(150));
         trial.after_more(2, Call::List).await?;
         trial.server.end(&trial.sandbox(&job)?, 137);

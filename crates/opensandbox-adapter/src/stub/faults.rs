@@ -130,6 +130,8 @@ pub struct Faults {
     pub never_expires: bool,
     /// A pause is accepted, and nothing happens.
     pub pauses_nothing: bool,
+    /// A renewal is confirmed, and nothing happens.
+    pub renews_nothing: bool,
     /// A delete is accepted, and nothing happens.
     pub deletes_nothing: bool,
     /// What is shown of a sandbox after this has edited the truth.
