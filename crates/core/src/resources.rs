@@ -856,7 +856,12 @@ mod tests {
                 assert_refused(&job, class, "ResourcesOutOfRange", &[&said, "Mi or Gi"]);
             }
         }
-        for enough in ["limits: {memory: 4Ki}", "limits: {memory: 5000000m}", "requests: {memory: 512m}", "limits: {cpu: 512m}"] {
+        for enough in [
+            "limits: {memory: 4Ki}",
+            "limits: {memory: 5000000m}",
+            "requests: {memory: 512m}",
+            "limits: {cpu: 512m}",
+        ] {
             assert!(resolved(enough, NO_RULES).is_ok(), "{enough}");
         }
     }
