@@ -8,7 +8,7 @@ use std::process::{Command, ExitCode};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How many Jobs. About three begin in each second.
+    /// How many Jobs. At most three begin in each second.
     #[arg(long, default_value_t = 100)]
     jobs: u32,
     /// What decides on the Jobs and the faults, and on their order.

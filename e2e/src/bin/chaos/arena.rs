@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
 use ayatori_core::names::{JOB_NAMESPACE_LABEL, JOB_UID_LABEL};
+use ayatori_e2e::api::PATIENCE;
 use ayatori_e2e::counter::Counter;
 use ayatori_e2e::gate::Gate;
 use ayatori_e2e::replica::{Adapter, Stage, xtask};
@@ -16,13 +18,14 @@ use k8s_openapi::api::batch::v1::Job as BatchJob;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
-use tokio::time::{Instant, sleep};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::classes::Classes;
-use crate::crew::{Crew, REPLICAS};
-use crate::faults::Target;
+use crate::crew::{Crew, REPLICAS, identity};
+use crate::faults::{Damage, Target};
 use crate::ground::{Ground, SUCCESSOR, second};
-use crate::judge::{Evidence, Verdict, judge};
+use crate::judge::{Broken, Evidence, Verdict, judge};
 use crate::observer::{Observer, SeenJob};
 use crate::persist::persist;
 use crate::plan::{Fate, Plan};
@@ -42,6 +45,9 @@ const SANDBOX_FLAGS: &[&str] = &[
     "--fence-seconds=45",
     "--log-window-seconds=3",
 ];
+/// How many Jobs there are at a time that have not ended: on a slow machine the others come later, and the faults go on
+/// as long. Without a bound every Job would wait for its turn, and none would meet a fault.
+const PLACES: usize = 60;
 /// How long nothing has to change until it is called quiet.
 const QUIET: Duration = Duration::from_secs(10);
 /// How long it stays under observation then.
@@ -100,17 +106,20 @@ async fn on_stages(plan: &Plan, sandboxes: Sandboxes, pods: &Stage, boxes: &Stag
         (Adapter::OpenSandbox, boxes, SANDBOX_FLAGS),
     ] {
         for replica in 0..REPLICAS {
-            let identity = format!("{}-{replica}", adapter.name());
+            let identity = identity(adapter, replica);
             let log = std::fs::File::create(logs.join(format!("{identity}.log")))?;
             let stage = stage.clone();
-            crew.hire(adapter, move || stage.start_logged(&identity, &log, flags));
+            crew.hire(adapter, identity.clone(), move || {
+                stage.start_logged(&identity, &log, flags)
+            });
         }
     }
     let battle = battle(plan, &ground, &sandboxes, &crew, &wire).await;
     let judged = match battle {
         Ok(battle) => {
             let mut report = battle.judge(plan, &ground, &starts, &gate);
-            report.leaks = battle.clean_up(&ground, &sandboxes, &mut report.stuck).await?;
+            let leaks = battle.clean_up(&ground, &sandboxes, &mut report.stuck).await?;
+            report.leaks.extend(leaks);
             Ok(report)
         }
         Err(error) => Err(error),
@@ -125,9 +134,11 @@ async fn on_stages(plan: &Plan, sandboxes: Sandboxes, pods: &Stage, boxes: &Stag
 /// What happened while things were broken, and until it was quiet.
 struct Battle {
     observer: Observer,
-    faults: BTreeMap<String, u32>,
+    damage: Damage,
     seconds_to_quiet: f64,
     changes_after_quiet: u64,
+    /// What still ran when it was quiet.
+    left_running: Vec<String>,
 }
 
 async fn battle(
@@ -153,23 +164,31 @@ async fn battle(
     let observer = Observer::of(&ground.client, &ground.namespace);
 
     eprintln!(
-        "{} Jobs in {} s, under fire; what the adapters say is in target/chaos",
+        "{} Jobs in at least {} s, under fire; what the adapters say is in target/chaos",
         plan.jobs.len(),
         plan.length.as_secs()
     );
+    let places = Semaphore::new(PLACES);
+    let to_come = AtomicUsize::new(plan.jobs.len());
     let lives = try_join_all(plan.jobs.iter().map(async |planned| {
         sleep(planned.at).await;
-        ground.live(planned).await
+        let _place = places.acquire().await?;
+        ground.live(planned).await?;
+        to_come.fetch_sub(1, Ordering::Relaxed);
+        // One that does not end must not keep all others from coming.
+        let _ = timeout(PATIENCE, observer.when_over(&planned.name)).await;
+        anyhow::Ok(())
     }));
     let attack = async {
-        let striking = target.attack(&plan.faults, plan.length);
-        let recreating = classes.recreate_until(Instant::now() + plan.length);
-        let (mut faults, recreations) = tokio::try_join!(striking, recreating)?;
-        faults.insert("a class recreated under its name".to_owned(), recreations);
-        eprintln!("{} faults are over", faults.values().sum::<u32>());
-        anyhow::Ok((faults, Instant::now()))
+        let over = || to_come.load(Ordering::Relaxed) == 0;
+        let striking = target.attack(&plan.faults, over);
+        let recreating = classes.recreate_until(over);
+        let (mut damage, recreations) = tokio::try_join!(striking, recreating)?;
+        damage.faults.extend(recreations);
+        eprintln!("{} faults are over", damage.faults.values().sum::<u32>());
+        anyhow::Ok((damage, Instant::now()))
     };
-    let (_, (faults, last_fault)) = tokio::select! {
+    let (_, (damage, last_fault)) = tokio::select! {
         done = async { tokio::try_join!(lives, attack) } => done?,
         never = tell(&observer) => match never {},
     };
@@ -183,12 +202,30 @@ async fn battle(
     let before = observer.seen().changes;
     sleep(AFTERWARDS).await;
     let changes_after_quiet = observer.seen().changes - before;
+    let left_running = left_running(ground, sandboxes).await?;
     Ok(Battle {
         observer,
-        faults,
+        damage,
         seconds_to_quiet: quiet_at.saturating_duration_since(last_fault).as_secs_f64(),
         changes_after_quiet,
+        left_running,
     })
+}
+
+/// What still runs of Jobs that have all ended: of pods those that have not ended, and of sandboxes all that are there.
+async fn left_running(ground: &Ground, sandboxes: &Sandboxes) -> anyhow::Result<Vec<String>> {
+    let pods = Api::<Pod>::namespaced(ground.client.clone(), &ground.namespace);
+    let not_ended = ListParams::default()
+        .labels(JOB_UID_LABEL)
+        .fields("status.phase!=Succeeded,status.phase!=Failed");
+    let pods = pods.list(&not_ended).await?;
+    let pods = pods.iter().map(|pod| format!("pod {}", pod.name_any()));
+    let sandboxes = sandboxes.of_namespace().await?;
+    let sandboxes = sandboxes.iter().map(|sandbox| format!("sandbox {}", sandbox.id));
+    let all = pods.chain(sandboxes);
+    Ok(all
+        .map(|what| format!("{what}, when every Job had ended"))
+        .collect())
 }
 
 /// When the last change was, once there is none any more and nothing is to come; or now, when that takes too long.
@@ -200,7 +237,7 @@ async fn when_quiet(observer: &Observer, last_fault: Instant) -> Instant {
         let over = seen
             .jobs
             .values()
-            .all(|job| job.finished || job.gone || job.deleting);
+            .all(|job| job.gone || (job.finished && !job.deleting));
         if over && seen.last_change.elapsed() >= QUIET {
             return seen.last_change;
         }
@@ -231,18 +268,18 @@ impl Battle {
     /// Holds what every Job says against what was counted.
     fn judge(&self, plan: &Plan, ground: &Ground, starts: &Starts, gate: &Gate) -> Report {
         let seen = self.observer.seen();
-        let killed_by_docker = self.faults.keys().any(|kind| kind.ends_with(" dockerd"));
         let mut report = Report {
             seed: plan.seed,
             jobs: seen.jobs.len(),
             seconds: 0.0,
-            faults: self.faults.clone(),
+            faults: self.damage.faults.clone(),
             restarts: 0,
             verdicts: BTreeMap::new(),
             starts: 0,
+            most_starts: 0,
             wrong: Vec::new(),
             stuck: Vec::new(),
-            leaks: Vec::new(),
+            leaks: self.left_running.clone(),
             seconds_to_quiet: self.seconds_to_quiet,
             changes_after_quiet: self.changes_after_quiet,
         };
@@ -268,9 +305,10 @@ impl Battle {
                 finished: job.finished,
                 deleting: job.deleting,
                 gone: job.gone,
-                killed_by_docker,
+                killed_by_docker: self.damage.without_dockerd.iter().any(|time| job.lived_in(time)),
             };
             report.starts += u64::from(evidence.starts);
+            report.most_starts = report.most_starts.max(evidence.starts);
             match judge(&planned, &evidence) {
                 Ok(verdict) => {
                     let word = match verdict {
@@ -281,16 +319,15 @@ impl Battle {
                     };
                     *report.verdicts.entry(word).or_default() += 1;
                 }
-                Err(what) => {
-                    let told = format!(
+                Err(broken) => {
+                    let (what, others) = match broken {
+                        Broken::Wrong(what) => (what, &mut report.wrong),
+                        Broken::Stuck(what) => (what, &mut report.stuck),
+                    };
+                    others.push(format!(
                         "{} ({uid}, {:?}, {:?}): {what}; {}",
                         job.token, planned.class, planned.fate, job.story
-                    );
-                    if job.finished || job.gone {
-                        report.wrong.push(told);
-                    } else {
-                        report.stuck.push(told);
-                    }
+                    ));
                 }
             }
         }

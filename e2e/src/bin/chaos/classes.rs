@@ -1,5 +1,6 @@
 //! The classes, of which some are recreated under their names again and again.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -10,7 +11,7 @@ use ayatori_core::parameters::{
 };
 use ayatori_e2e::replica::Adapter;
 use ayatori_e2e::sandboxes::Sandboxes;
-use kube::api::DeleteParams;
+use kube::api::{DeleteParams, Patch, PatchParams};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use serde_json::json;
@@ -22,7 +23,7 @@ use crate::persist::{OUTAGE, RETRY, gone_already, persist};
 use crate::plan::Class;
 
 /// Between two recreations of a class.
-const RECREATION: Duration = Duration::from_secs(12);
+const RECREATION: Duration = Duration::from_secs(8);
 
 /// The four classes, and their parameters of the same names.
 pub(crate) struct Classes<'a> {
@@ -65,35 +66,45 @@ impl Classes<'_> {
         }
     }
 
-    /// Deletes and creates again the classes that are meant to be; how often that came about.
-    pub(crate) async fn recreate_until(&self, end: Instant) -> anyhow::Result<u32> {
-        let mut recreations = 0;
-        while Instant::now() + RECREATION < end {
+    /// Deletes and creates again the classes that are meant to be; how often which way came about.
+    pub(crate) async fn recreate_until(
+        &self,
+        over: impl Fn() -> bool,
+    ) -> anyhow::Result<BTreeMap<String, u32>> {
+        let mut came = BTreeMap::<String, u32>::new();
+        // A sandbox whose parameters went by force is never known to have ended, which is as it should be.
+        let ways = [
+            (Adapter::Kubernetes, Way::Patient),
+            (Adapter::OpenSandbox, Way::Patient),
+            (Adapter::Kubernetes, Way::Forced),
+        ];
+        for (adapter, way) in ways.into_iter().cycle() {
             sleep(RECREATION).await;
-            for adapter in [Adapter::Kubernetes, Adapter::OpenSandbox] {
-                let class = Class {
-                    adapter,
-                    recreated: true,
-                };
-                self.recreate(class).await?;
-                recreations += 1;
+            if over() {
+                break;
             }
+            self.recreate(adapter, way).await?;
+            *came.entry(way.kind().to_owned()).or_default() += 1;
         }
-        Ok(recreations)
+        Ok(came)
     }
 
-    async fn recreate(&self, class: Class) -> anyhow::Result<()> {
+    async fn recreate(&self, adapter: Adapter, way: Way) -> anyhow::Result<()> {
+        let class = Class {
+            adapter,
+            recreated: true,
+        };
         let name = self.ground.class(class);
         let end = Instant::now() + OUTAGE;
         loop {
             let client = || self.ground.client.clone();
-            remove(&Api::<JobClass>::all(client()), &name).await?;
-            match class.adapter {
+            remove(&Api::<JobClass>::all(client()), &name, way).await?;
+            match adapter {
                 Adapter::Kubernetes => {
-                    remove(&Api::<KubernetesExecutionParameters>::all(client()), &name).await?;
+                    remove(&Api::<KubernetesExecutionParameters>::all(client()), &name, way).await?;
                 }
                 Adapter::OpenSandbox => {
-                    remove(&Api::<OpenSandboxExecutionParameters>::all(client()), &name).await?;
+                    remove(&Api::<OpenSandboxExecutionParameters>::all(client()), &name, way).await?;
                 }
             }
             // Where the API server goes meanwhile, who knows what was created: from the beginning then.
@@ -106,8 +117,27 @@ impl Classes<'_> {
     }
 }
 
+/// How an object is deleted.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// By waiting for its finalizers.
+    Patient,
+    /// By taking them off: what holds it is not asked.
+    Forced,
+}
+
+impl Way {
+    /// In a word, for counting.
+    fn kind(self) -> &'static str {
+        match self {
+            Way::Patient => "a class recreated under its name",
+            Way::Forced => "a class recreated under its name while its Jobs run",
+        }
+    }
+}
+
 /// Deletes an object and returns once it is gone.
-async fn remove<K>(api: &Api<K>, name: &str) -> anyhow::Result<()>
+async fn remove<K>(api: &Api<K>, name: &str, way: Way) -> anyhow::Result<()>
 where
     K: Resource + Clone + DeserializeOwned + std::fmt::Debug,
 {
@@ -115,6 +145,14 @@ where
         gone_already(api.delete(name, &DeleteParams::default()).await.map(drop))
     })
     .await?;
+    if way == Way::Forced {
+        let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        persist("taking the finalizers off a class", async || {
+            let patched = api.patch(name, &PatchParams::default(), &free).await;
+            gone_already(patched.map(drop))
+        })
+        .await?;
+    }
     let end = Instant::now() + OUTAGE;
     loop {
         if persist("looking for a class", async || api.get_opt(name).await)

@@ -31,38 +31,55 @@ pub(crate) struct Crew {
 
 struct Member {
     adapter: Adapter,
+    identity: String,
     orders: mpsc::UnboundedSender<Order>,
     task: JoinHandle<anyhow::Result<u32>>,
 }
 
+/// How a replica is called, also in the Lease that it may hold.
+pub(crate) fn identity(adapter: Adapter, replica: usize) -> String {
+    format!("{}-{replica}", adapter.name())
+}
+
+impl Member {
+    /// Fails only where its task has failed, which the end of the run tells.
+    fn obey(&self, order: Order) {
+        let _ = self.orders.send(order);
+    }
+}
+
 impl Crew {
-    /// Keeps one more replica running.
+    /// Keeps one more replica running, under this identity.
     pub(crate) fn hire(
         &mut self,
         adapter: Adapter,
+        identity: String,
         start: impl Fn() -> anyhow::Result<Replica> + Send + 'static,
     ) {
         let (orders, received) = mpsc::unbounded_channel();
         let task = tokio::spawn(keep(start, received));
         self.members.push(Member {
             adapter,
+            identity,
             orders,
             task,
         });
     }
 
-    /// To one replica.
-    pub(crate) fn order(&self, adapter: Adapter, replica: usize, order: Order) {
-        let mut of_adapter = self.members.iter().filter(|member| member.adapter == adapter);
-        if let Some(member) = of_adapter.nth(replica) {
-            // Fails only where its task has failed, which the end of the run tells.
-            let _ = member.orders.send(order);
-        }
+    /// To the replica of this identity.
+    pub(crate) fn order(&self, identity: &str, order: Order) {
+        self.members
+            .iter()
+            .filter(|member| member.identity == identity)
+            .for_each(|member| member.obey(order));
     }
 
     /// To all replicas of an adapter.
     pub(crate) fn order_all(&self, adapter: Adapter, order: Order) {
-        (0..REPLICAS).for_each(|replica| self.order(adapter, replica, order));
+        self.members
+            .iter()
+            .filter(|member| member.adapter == adapter)
+            .for_each(|member| member.obey(order));
     }
 
     /// Ends all of them; how often one was started again.

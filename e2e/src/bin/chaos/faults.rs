@@ -1,26 +1,38 @@
 //! Breaking things, and mending them again.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use anyhow::Context;
 use ayatori_e2e::accounts::SYSTEM_NAMESPACE;
 use ayatori_e2e::replica::{Adapter, xtask};
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::crew::{Crew, Order};
+use crate::crew::{Crew, Order, identity};
 use crate::persist::{gone_already, persist, there_already};
-use crate::plan::Fault;
+use crate::plan::{Fault, Whom};
 use crate::wire::{Mode, Wire};
 
 /// Between the end of one fault and the next.
 const PAUSE: Duration = Duration::from_secs(2);
 /// The label by which the classes admit the namespace.
 pub(crate) const ADMITTED_LABEL: &str = "test.ayatori.ddupan.top/admitted";
+
+/// What was broken.
+#[derive(Default)]
+pub(crate) struct Damage {
+    /// How often what came.
+    pub(crate) faults: BTreeMap<String, u32>,
+    /// When dockerd was away: that ends what runs in sandboxes.
+    pub(crate) without_dockerd: Vec<RangeInclusive<Timestamp>>,
+}
 
 /// What can be broken.
 pub(crate) struct Target<'a> {
@@ -31,30 +43,28 @@ pub(crate) struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// Breaks one thing after another until the time is over, and mends each; what came how often.
-    pub(crate) async fn attack(
-        &self,
-        faults: &[Fault],
-        length: Duration,
-    ) -> anyhow::Result<BTreeMap<String, u32>> {
-        let end = tokio::time::Instant::now() + length;
-        let mut came = BTreeMap::<String, u32>::new();
+    /// Breaks one thing after another until it is over, and mends each.
+    pub(crate) async fn attack(&self, faults: &[Fault], over: impl Fn() -> bool) -> anyhow::Result<Damage> {
+        let mut damage = Damage::default();
         for fault in faults {
             tokio::time::sleep(PAUSE).await;
-            if tokio::time::Instant::now() >= end {
+            if over() {
                 break;
             }
+            let begin = Timestamp::now();
             self.strike(fault).await.with_context(|| fault.kind())?;
-            *came.entry(fault.kind()).or_default() += 1;
+            *damage.faults.entry(fault.kind()).or_default() += 1;
+            if matches!(fault, Fault::Restart { part: "dockerd", .. }) {
+                damage.without_dockerd.push(begin..=Timestamp::now());
+            }
         }
-        Ok(came)
+        Ok(damage)
     }
 
     async fn strike(&self, fault: &Fault) -> anyhow::Result<()> {
         match *fault {
-            Fault::Kill(adapter, replica) => self.crew.order(adapter, replica, Order::Die),
-            Fault::KillAll(adapter) => self.crew.order_all(adapter, Order::Die),
-            Fault::Freeze(adapter, replica, time) => self.crew.order(adapter, replica, Order::Sleep(time)),
+            Fault::Kill(adapter, whom) => self.order(adapter, whom, Order::Die).await?,
+            Fault::Freeze(adapter, whom, time) => self.order(adapter, whom, Order::Sleep(time)).await?,
             Fault::Restart { part, kill, away } => restart(part, kill, away).await?,
             Fault::Wire(mode, time) => {
                 self.wire.set(mode);
@@ -67,6 +77,23 @@ impl Target<'_> {
                 self.label("true".into()).await?;
             }
             Fault::Revoke(adapter, time) => self.revoke(adapter, time).await?,
+        }
+        Ok(())
+    }
+
+    async fn order(&self, adapter: Adapter, whom: Whom, order: Order) -> anyhow::Result<()> {
+        match whom {
+            Whom::Replica(replica) => self.crew.order(&identity(adapter, replica), order),
+            Whom::Everyone => self.crew.order_all(adapter, order),
+            Whom::Leader => {
+                let leases = Api::<Lease>::namespaced(self.client.clone(), SYSTEM_NAMESPACE);
+                let lease =
+                    persist("asking who leads", async || leases.get_opt(adapter.name()).await).await?;
+                // While nobody has led yet there is nobody to meet.
+                if let Some(leader) = lease.and_then(|lease| lease.spec?.holder_identity) {
+                    self.crew.order(&leader, order);
+                }
+            }
         }
         Ok(())
     }

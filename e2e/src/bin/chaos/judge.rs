@@ -23,7 +23,7 @@ pub(crate) struct Evidence {
     pub(crate) finished: bool,
     pub(crate) deleting: bool,
     pub(crate) gone: bool,
-    /// Whether what runs sandboxes was restarted during this run, which kills what they run.
+    /// Whether what runs sandboxes was restarted while it lived, which kills what they run.
     pub(crate) killed_by_docker: bool,
 }
 
@@ -40,8 +40,19 @@ pub(crate) enum Verdict {
     Deleted,
 }
 
-/// Holds one Job's words against the evidence; `Err` says what is wrong with them.
-pub(crate) fn judge(job: &PlannedJob, evidence: &Evidence) -> Result<Verdict, String> {
+/// A promise that was not kept to a Job, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Broken {
+    /// It says what is not so, or its command started twice.
+    Wrong(String),
+    /// It does not end, or does not go.
+    Stuck(String),
+}
+
+/// Holds one Job's words against the evidence.
+pub(crate) fn judge(job: &PlannedJob, evidence: &Evidence) -> Result<Verdict, Broken> {
+    let wrong = |what: String| Err(Broken::Wrong(what));
+    let stuck = |what: &str| Err(Broken::Stuck(what.to_owned()));
     let Evidence {
         starts,
         sandboxes,
@@ -49,12 +60,12 @@ pub(crate) fn judge(job: &PlannedJob, evidence: &Evidence) -> Result<Verdict, St
         ..
     } = *evidence;
     if starts > 1 || sandboxes > 1 || requests > 1 {
-        return Err(format!(
+        return wrong(format!(
             "{starts} starts, {sandboxes} sandboxes, {requests} create requests"
         ));
     }
     if !evidence.revised.is_empty() {
-        return Err(format!(
+        return wrong(format!(
             "its result {:?} became {:?}",
             evidence.result, evidence.revised
         ));
@@ -64,37 +75,41 @@ pub(crate) fn judge(job: &PlannedJob, evidence: &Evidence) -> Result<Verdict, St
             job.fate,
             Fate::Deleted { .. } | Fate::Recreated { .. } | Fate::Expires { .. }
         );
-        return match (goes && (evidence.gone || evidence.deleting), evidence.finished) {
-            (_, true) => Err("it is finished without a result".to_owned()),
+        return match (goes && evidence.gone, evidence.finished) {
+            (_, true) => wrong("it is finished without a result".to_owned()),
             (true, false) => Ok(Verdict::Deleted),
-            (false, false) if evidence.gone => Err("it vanished".to_owned()),
-            (false, false) => Err("it does not end".to_owned()),
+            (false, false) if evidence.gone => wrong("it vanished".to_owned()),
+            (false, false) if evidence.deleting => stuck("it does not go"),
+            (false, false) => stuck("it does not end"),
         };
     };
+    if !evidence.gone && (evidence.deleting || matches!(job.fate, Fate::Expires { .. })) {
+        return stuck("it has ended and does not go");
+    }
     let own_code = match job.deed {
         Deed::Exits { code, .. } => Some(i32::from(code)),
         Deed::Sleeps | Deed::Obeys => None,
     };
     let told = (result.outcome, result.reason.as_str());
-    let wrong = || Err(format!("{starts} starts, and it says {result:?}"));
+    let untrue = || wrong(format!("{starts} starts, and it says {result:?}"));
+    let of_sandboxes = job.class.adapter == Adapter::OpenSandbox;
+    let killed_by_docker = of_sandboxes && evidence.killed_by_docker;
     match told {
         (Outcome::Succeeded, "Completed") => {
             if own_code == Some(0) && result.exit_code == Some(0) && starts == 1 {
                 Ok(Verdict::Ran)
             } else {
-                wrong()
+                untrue()
             }
         }
         (Outcome::Failed, "NonZeroExit") => {
-            let killed = evidence.killed_by_docker
-                && job.class.adapter == Adapter::OpenSandbox
-                && matches!(result.exit_code, Some(137 | 143));
+            let killed = killed_by_docker && matches!(result.exit_code, Some(137 | 143));
             if starts == 1 && killed {
                 Ok(Verdict::Lost("killed with dockerd".to_owned()))
             } else if starts == 1 && own_code.is_some_and(|code| code != 0) && result.exit_code == own_code {
                 Ok(Verdict::Ran)
             } else {
-                wrong()
+                untrue()
             }
         }
         (Outcome::Cancelled, "CancelRequested") if matches!(job.fate, Fate::Cancelled { .. }) => {
@@ -114,16 +129,21 @@ pub(crate) fn judge(job: &PlannedJob, evidence: &Evidence) -> Result<Verdict, St
             Ok(Verdict::Stopped)
         }
         // Its code is what was measured, and no success, whatever it is.
-        (Outcome::Failed, "SandboxStopped") if evidence.killed_by_docker && starts == 1 => {
+        (Outcome::Failed, "SandboxStopped") if killed_by_docker && starts == 1 => {
             Ok(Verdict::Lost("SandboxStopped".to_owned()))
         }
         (Outcome::Failed, reason) if NEVER_STARTED.contains(&reason) && starts == 0 => {
             Ok(Verdict::Lost(reason.to_owned()))
         }
-        (Outcome::Failed, reason) if UNKNOWN_ENDS.contains(&reason) && result.exit_code.is_none() => {
+        // Pods outlive everything that is broken here, and of sandboxes only what dockerd takes with it is not measured.
+        (Outcome::Failed, reason)
+            if UNKNOWN_ENDS.contains(&reason)
+                && result.exit_code.is_none()
+                && (killed_by_docker || (of_sandboxes && starts == 0)) =>
+        {
             Ok(Verdict::Lost(reason.to_owned()))
         }
-        _ => wrong(),
+        _ => untrue(),
     }
 }
 
@@ -188,7 +208,8 @@ mod tests {
             (exits(3), left, says(Failed, "NonZeroExit", Some(3), 1), true),
             (exits(3), left, says(Failed, "NonZeroExit", Some(4), 1), false),
             (exits(3), left, says(Failed, "NonZeroExit", Some(137), 1), false),
-            (exits(3), left, says(Failed, "ExecutionLost", None, 1), true),
+            (exits(3), left, says(Failed, "ExecutionLost", None, 0), true),
+            (exits(3), left, says(Failed, "ExecutionLost", None, 1), false),
             (exits(3), left, says(Failed, "ExecutionLost", Some(3), 1), false),
             (exits(3), left, says(Failed, "StartTooLate", None, 0), true),
             (exits(3), left, says(Failed, "StartTooLate", None, 1), false),
@@ -232,6 +253,55 @@ mod tests {
             ..alone
         };
         assert!(judge(&planned, &stopped).is_ok());
+    }
+
+    #[test]
+    fn a_sandbox_is_lost_before_its_start_or_with_dockerd_and_a_pod_never() {
+        let exits = Deed::Exits {
+            after: Duration::ZERO,
+            code: 0,
+        };
+        let in_sandbox = job(exits, Fate::Left);
+        let mut in_pod = in_sandbox.clone();
+        in_pod.class.adapter = Adapter::Kubernetes;
+        for (planned, starts, killed_by_docker, right) in [
+            (&in_sandbox, 0, false, true),
+            (&in_sandbox, 1, false, false),
+            (&in_sandbox, 1, true, true),
+            (&in_pod, 0, false, false),
+            (&in_pod, 1, true, false),
+        ] {
+            let evidence = Evidence {
+                killed_by_docker,
+                ..says(Outcome::Failed, "ExecutionLost", None, starts)
+            };
+            assert_eq!(judge(planned, &evidence).is_ok(), right, "{evidence:?}");
+        }
+    }
+
+    #[test]
+    fn a_job_that_is_to_go_and_stays_is_stuck_though_it_has_ended() {
+        let stuck = |planned: &PlannedJob, evidence: &Evidence| {
+            matches!(judge(planned, evidence), Err(Broken::Stuck(_)))
+        };
+        let exits = Deed::Exits {
+            after: Duration::ZERO,
+            code: 0,
+        };
+        let expires = job(exits, Fate::Expires { seconds: 3 });
+        let ended = says(Outcome::Succeeded, "Completed", Some(0), 1);
+        assert!(stuck(&expires, &ended));
+        let gone = Evidence {
+            gone: true,
+            ..ended.clone()
+        };
+        assert_eq!(judge(&expires, &gone), Ok(Verdict::Ran));
+        let after = Duration::ZERO;
+        let deleting = Evidence {
+            deleting: true,
+            ..ended
+        };
+        assert!(stuck(&job(exits, Fate::Deleted { after }), &deleting));
     }
 
     #[test]

@@ -27,10 +27,10 @@ use clap::Parser;
 #[derive(Parser)]
 struct Args {
     /// How many Jobs.
-    #[arg(long, default_value_t = 100)]
+    #[arg(long)]
     jobs: u32,
     /// What decides on the Jobs and the faults, and on their order.
-    #[arg(long, default_value_t = 1)]
+    #[arg(long)]
     seed: u64,
     /// Also write the report there.
     #[arg(long, value_name = "FILE")]

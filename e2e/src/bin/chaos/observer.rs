@@ -2,12 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use ayatori_core::conditions::{self, FINISHED};
 use ayatori_core::job::{Job, JobResult};
 use ayatori_core::job_class::JobClass;
+use ayatori_core::parameters::{KubernetesExecutionParameters, OpenSandboxExecutionParameters};
 use futures::StreamExt;
+use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job as BatchJob;
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::PartialObjectMeta;
@@ -20,6 +24,9 @@ use tokio::time::Instant;
 
 /// The label by which a Job says which planned one it is.
 pub(crate) const TOKEN_LABEL: &str = "test.ayatori.ddupan.top/token";
+
+/// How often is looked for the end of a Job.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Watches until it is dropped.
 pub(crate) struct Observer {
@@ -48,6 +55,9 @@ pub(crate) struct SeenJob {
     pub(crate) result: Option<JobResult>,
     /// Results that were seen later and are another one: there must be none.
     pub(crate) revised: Vec<JobResult>,
+    /// When it was created, by the API server, and when it was first seen finished or found gone.
+    pub(crate) created: Option<Timestamp>,
+    pub(crate) ended: Option<Timestamp>,
     pub(crate) finished: bool,
     pub(crate) deleting: bool,
     pub(crate) gone: bool,
@@ -74,8 +84,31 @@ impl Observer {
             watch(bare::<BatchJob>(client, namespace), &seen, |_, _| {}),
             watch(bare::<Pod>(client, namespace), &seen, |_, _| {}),
             watch(Api::<JobClass>::all(client.clone()), &seen, |_, _| {}),
+            watch(
+                Api::<KubernetesExecutionParameters>::all(client.clone()),
+                &seen,
+                |_, _| {},
+            ),
+            watch(
+                Api::<OpenSandboxExecutionParameters>::all(client.clone()),
+                &seen,
+                |_, _| {},
+            ),
         ];
         Observer { seen, tasks }
+    }
+
+    /// Returns once a Job of this name was seen, and each has ended or gone.
+    pub(crate) async fn when_over(&self, name: &str) {
+        let mut interval = tokio::time::interval(LOOK);
+        loop {
+            interval.tick().await;
+            let seen = self.seen();
+            let mut of_name = seen.jobs.values().filter(|job| job.name == name).peekable();
+            if of_name.peek().is_some() && of_name.all(|job| job.ended.is_some()) {
+                return;
+            }
+        }
     }
 
     /// What was seen so far.
@@ -171,7 +204,7 @@ impl Seen {
             Told::Went(job) => self.note_job(job, true),
             Told::Listed(uids) => {
                 let went = self.jobs.iter_mut().filter(|(uid, _)| !uids.contains(uid));
-                went.for_each(|(_, job)| job.gone = true);
+                went.for_each(|(_, job)| job.note_end(job.finished, true));
             }
         }
     }
@@ -184,12 +217,13 @@ impl Seen {
             token: job.labels().get(TOKEN_LABEL).cloned().unwrap_or_default(),
             result: None,
             revised: Vec::new(),
+            created: job.creation_timestamp().map(|time| time.0),
+            ended: None,
             finished: false,
             deleting: false,
             gone: false,
             story: String::new(),
         });
-        known.gone |= gone;
         known.deleting |= job.metadata.deletion_timestamp.is_some();
         let finished = conditions::is_true(&status.conditions, FINISHED);
         let result = status.result.filter(|_| finished);
@@ -198,11 +232,59 @@ impl Seen {
             (first, now) if *first != now => known.revised.extend(now),
             _ => {}
         }
-        known.finished |= finished;
+        known.note_end(finished, gone);
         let conditions = status.conditions.iter();
         known.story = conditions
             .map(|c| format!("{}={} {}: {}", c.type_, c.status, c.reason, c.message))
             .collect::<Vec<_>>()
             .join("; ");
+    }
+}
+
+impl SeenJob {
+    fn note_end(&mut self, finished: bool, gone: bool) {
+        self.finished |= finished;
+        self.gone |= gone;
+        if self.ended.is_none() && (finished || gone) {
+            self.ended = Some(Timestamp::now());
+        }
+    }
+
+    /// Whether it was there, and had not ended, at any moment of this time.
+    pub(crate) fn lived_in(&self, time: &RangeInclusive<Timestamp>) -> bool {
+        self.created.is_none_or(|created| created <= *time.end())
+            && self.ended.is_none_or(|ended| ended >= *time.start())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_lived_in_a_time_if_it_was_created_before_its_end_and_ended_after_its_beginning() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let away = at(10)..=at(20);
+        for (created, ended, lived) in [
+            (5, Some(9), false),
+            (5, Some(15), true),
+            (5, None, true),
+            (15, Some(30), true),
+            (21, None, false),
+        ] {
+            let job = SeenJob {
+                name: String::new(),
+                token: String::new(),
+                result: None,
+                revised: Vec::new(),
+                created: Some(at(created)),
+                ended: ended.map(at),
+                finished: false,
+                deleting: false,
+                gone: false,
+                story: String::new(),
+            };
+            assert_eq!(job.lived_in(&away), lived, "{created} to {ended:?}");
+        }
     }
 }

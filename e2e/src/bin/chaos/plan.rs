@@ -7,12 +7,12 @@ use fastrand::Rng;
 
 use crate::wire::Mode;
 
-/// Jobs that begin in each second.
+/// Jobs that begin in each second, at most.
 const RATE: u32 = 3;
 /// The shortest run: some faults alone take half a minute.
 const SHORTEST: Duration = Duration::from_secs(60);
-/// More faults than any run has time for.
-const FAULTS: usize = 2_000;
+/// How often each fault comes up at most: more often than any run has time for.
+const ROUNDS: usize = 100;
 
 /// All of it.
 pub(crate) struct Plan {
@@ -79,15 +79,32 @@ pub(crate) enum Fate {
     },
 }
 
+/// Whose process is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whom {
+    Replica(usize),
+    /// Whoever leads when it comes to it.
+    Leader,
+    Everyone,
+}
+
+impl std::fmt::Display for Whom {
+    fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str(match self {
+            Whom::Replica(_) => "one",
+            Whom::Leader => "the leading",
+            Whom::Everyone => "every",
+        })
+    }
+}
+
 /// Something that is broken, and for how long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// SIGKILL to one replica.
-    Kill(Adapter, usize),
-    /// SIGKILL to all replicas of an adapter.
-    KillAll(Adapter),
-    /// SIGSTOP to one replica, then SIGCONT.
-    Freeze(Adapter, usize, Duration),
+    /// SIGKILL to replicas.
+    Kill(Adapter, Whom),
+    /// SIGSTOP to replicas, then SIGCONT.
+    Freeze(Adapter, Whom, Duration),
     /// A part of the cluster is stopped, or killed, and started again.
     Restart {
         part: &'static str,
@@ -106,9 +123,8 @@ impl Fault {
     /// In a word, for counting.
     pub(crate) fn kind(&self) -> String {
         match self {
-            Fault::Kill(adapter, _) => format!("kill one {}", adapter.name()),
-            Fault::KillAll(adapter) => format!("kill every {}", adapter.name()),
-            Fault::Freeze(adapter, ..) => format!("freeze one {}", adapter.name()),
+            Fault::Kill(adapter, whom) => format!("kill {whom} {}", adapter.name()),
+            Fault::Freeze(adapter, whom, _) => format!("freeze {whom} {}", adapter.name()),
             Fault::Restart { part, kill: true, .. } => format!("kill {part}"),
             Fault::Restart { part, .. } => format!("restart {part}"),
             Fault::Wire(mode, _) => format!("connection {mode}"),
@@ -140,7 +156,7 @@ impl Plan {
         Plan {
             seed,
             jobs: jobs.collect(),
-            faults: (0..FAULTS).map(|_| fault(&mut rng)).collect(),
+            faults: (0..ROUNDS).flat_map(|_| round(&mut rng)).collect(),
             length,
         }
     }
@@ -187,30 +203,46 @@ fn life(rng: &mut Rng) -> (Deed, Fate) {
     }
 }
 
-fn fault(rng: &mut Rng) -> Fault {
-    let adapter = adapter(rng);
-    let replica = rng.usize(..2);
-    let (kill, away) = (rng.bool(), between(rng, 0, 3_000));
-    let part = |part| Fault::Restart { part, kill, away };
-    match rng.u8(..24) {
-        0..=3 => Fault::Kill(adapter, replica),
-        4 | 5 => Fault::KillAll(adapter),
-        // A lease lasts 15 s: often long enough for another leader.
-        6..=8 => Fault::Freeze(adapter, replica, between(rng, 1_000, 25_000)),
-        9 | 10 => part("apiserver"),
-        11 => part("etcd"),
-        12 | 13 => part("controller-manager"),
-        14 => part("scheduler"),
-        15 => part("kubelet"),
-        16 => part("opensandbox"),
-        17 if rng.u8(..3) == 0 => part("dockerd"),
-        17 | 18 => Fault::Wire(Mode::Refuses, between(rng, 500, 6_000)),
-        19 => Fault::Wire(Mode::Silent, between(rng, 500, 12_000)),
-        20 => Fault::Wire(Mode::CutsAnswers, between(rng, 500, 4_000)),
-        21 => Fault::Wire(Mode::Slow, between(rng, 2_000, 8_000)),
-        22 => Fault::Unlabel(between(rng, 500, 4_000)),
-        _ => Fault::Revoke(adapter, between(rng, 500, 4_000)),
+/// Every fault once, in any order: so a run that is long enough meets each, and none much more often than another.
+fn round(rng: &mut Rng) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for adapter in [Adapter::Kubernetes, Adapter::OpenSandbox] {
+        for whom in [Whom::Replica(rng.usize(..2)), Whom::Leader, Whom::Everyone] {
+            faults.push(Fault::Kill(adapter, whom));
+            // A lease lasts 15 s: often long enough for another leader.
+            faults.push(Fault::Freeze(adapter, whom, between(rng, 1_000, 25_000)));
+        }
+        faults.push(Fault::Revoke(adapter, between(rng, 500, 4_000)));
     }
+    for part in [
+        "apiserver",
+        "apiserver",
+        "etcd",
+        "controller-manager",
+        "controller-manager",
+        "scheduler",
+        "kubelet",
+        "opensandbox",
+        "dockerd",
+    ] {
+        faults.push(Fault::Restart {
+            part,
+            kill: rng.bool(),
+            away: between(rng, 0, 3_000),
+        });
+    }
+    for (mode, longest) in [
+        (Mode::Refuses, 6_000),
+        (Mode::Silent, 12_000),
+        (Mode::CutsAnswers, 4_000),
+        (Mode::HangsUp, 4_000),
+        (Mode::Slow, 8_000),
+    ] {
+        faults.push(Fault::Wire(mode, between(rng, 500, longest)));
+    }
+    faults.push(Fault::Unlabel(between(rng, 500, 4_000)));
+    rng.shuffle(&mut faults);
+    faults
 }
 
 #[cfg(test)]
@@ -233,11 +265,13 @@ mod tests {
         let kinds: std::collections::BTreeSet<_> = plan.faults.iter().map(Fault::kind).collect();
         for word in [
             "kill one kubernetes-adapter",
+            "kill the leading opensandbox-adapter",
             "kill every opensandbox-adapter",
-            "freeze one kubernetes-adapter",
+            "freeze the leading kubernetes-adapter",
             "kill etcd",
             "restart etcd",
             "kill dockerd",
+            "connection closed by half after the request",
             "namespace loses its label",
             "opensandbox-adapter loses its rights",
         ] {

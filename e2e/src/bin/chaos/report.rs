@@ -23,6 +23,8 @@ pub(crate) struct Report {
     pub(crate) verdicts: BTreeMap<String, usize>,
     /// Starts that the commands counted.
     pub(crate) starts: u64,
+    /// The most that any Job had of them.
+    pub(crate) most_starts: u32,
     /// Jobs whose command started more than once, or that say what is not so.
     pub(crate) wrong: Vec<String>,
     /// Jobs that did not end, or did not go when they were deleted.
@@ -50,8 +52,8 @@ impl fmt::Display for Report {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             to,
-            "seed {}: {} Jobs in {:.0} s, {} starts",
-            self.seed, self.jobs, self.seconds, self.starts
+            "seed {}: {} Jobs in {:.0} s, {} starts, at most {} of one Job",
+            self.seed, self.jobs, self.seconds, self.starts, self.most_starts
         )?;
         writeln!(to, "\nfaults")?;
         for (kind, count) in &self.faults {

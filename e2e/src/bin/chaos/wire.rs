@@ -22,6 +22,8 @@ pub(crate) enum Mode {
     Silent,
     /// Requests pass, and the connection breaks when the answer comes.
     CutsAnswers,
+    /// A request passes, and behind it its end of the connection is closed; the other end stays open.
+    HangsUp,
     /// Everything passes late.
     Slow,
 }
@@ -33,6 +35,7 @@ impl std::fmt::Display for Mode {
             Mode::Refuses => "refused",
             Mode::Silent => "silent",
             Mode::CutsAnswers => "cut before the answer",
+            Mode::HangsUp => "closed by half after the request",
             Mode::Slow => "slow",
         })
     }
@@ -104,7 +107,7 @@ async fn pump(
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
         let now = *mode.borrow_and_update();
         match now {
-            Mode::Whole | Mode::Refuses => {}
+            Mode::Whole | Mode::Refuses | Mode::HangsUp => {}
             Mode::Silent => {
                 // Fails only once the proxy is gone.
                 if mode.wait_for(|mode| *mode != Mode::Silent).await.is_err() {
@@ -117,6 +120,13 @@ async fn pump(
         }
         let Some(read) = buffer.get(..length) else { return };
         if to.write_all(read).await.is_err() {
+            return;
+        }
+        if now == Mode::HangsUp && direction == Direction::There {
+            // What becomes of the answer is the server's choice.
+            if to.shutdown().await.is_ok() {
+                std::future::pending::<()>().await;
+            }
             return;
         }
     }
@@ -163,6 +173,15 @@ mod tests {
         wire.set(Mode::Whole);
         let mut line = TcpStream::connect(wire.address).await.unwrap();
         assert_eq!(answer(&mut line).await.as_deref(), Some(&b"word"[..]));
+    }
+
+    #[tokio::test]
+    async fn a_line_that_hangs_up_after_the_request_still_carries_the_answer_back() {
+        let wire = Wire::to(echo().await).await.unwrap();
+        wire.set(Mode::HangsUp);
+        let mut line = TcpStream::connect(wire.address).await.unwrap();
+        assert_eq!(answer(&mut line).await.as_deref(), Some(&b"word"[..]));
+        assert_eq!(answer(&mut line).await, None, "nothing passes a second time");
     }
 
     #[tokio::test]
