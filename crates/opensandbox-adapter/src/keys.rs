@@ -4,7 +4,7 @@
 //! the one key is kept.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use ayatori_controller::backoff::WatchBackoff;
@@ -38,17 +38,35 @@ pub(crate) struct Key {
 /// What is known of a key: nothing yet, the key, or why there is none.
 type Known = Option<Result<Key, Why>>;
 
-/// All keys that were ever asked for.
+/// All keys that anybody needs.
 pub(crate) struct Keys {
     client: Client,
     references: Arc<References>,
-    watched: Mutex<HashMap<SecretKeyReference, Watched>>,
+    watched: Mutex<HashMap<SecretKeyReference, Weak<Watched>>>,
     changes: mpsc::UnboundedSender<()>,
 }
 
-struct Watched {
+/// A key that is watched for as long as anybody holds this.
+pub(crate) struct Watched {
+    reference: SecretKeyReference,
     known: watch::Receiver<Known>,
     task: JoinHandle<()>,
+}
+
+impl Watched {
+    /// The key, as it is now. The error is `SecretNotFound`, `SecretKeyNotFound`, `ReferenceForbidden`,
+    /// `InvalidCredentials` or `BackendUnavailable`.
+    pub(crate) async fn get(&self) -> Result<Key, Why> {
+        let mut known = self.known.clone();
+        let read = tokio::time::timeout(PATIENCE, known.wait_for(Option::is_some)).await;
+        match read {
+            Ok(Ok(known)) => match &*known {
+                Some(key) => key.clone(),
+                None => Err(unread(&self.reference)),
+            },
+            Ok(Err(_)) | Err(_) => Err(unread(&self.reference)),
+        }
+    }
 }
 
 impl Drop for Watched {
@@ -68,34 +86,28 @@ impl Keys {
         }
     }
 
-    /// The key, as it is now. The error is `SecretNotFound`, `SecretKeyNotFound`, `ReferenceForbidden`,
-    /// `InvalidCredentials` or `BackendUnavailable`.
-    pub(crate) async fn get(&self, reference: &SecretKeyReference) -> Result<Key, Why> {
-        let mut known = self.watch(reference);
-        let read = tokio::time::timeout(PATIENCE, known.wait_for(Option::is_some)).await;
-        match read {
-            Ok(Ok(known)) => match &*known {
-                Some(key) => key.clone(),
-                None => Err(unread(reference)),
-            },
-            Ok(Err(_)) | Err(_) => Err(unread(reference)),
-        }
-    }
-
-    fn watch(&self, reference: &SecretKeyReference) -> watch::Receiver<Known> {
+    /// The key that this refers to: one watch, however many need it.
+    pub(crate) fn of(&self, reference: &SecretKeyReference) -> Arc<Watched> {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        let watched = watched.entry(reference.clone()).or_insert_with(|| {
-            let (sender, known) = watch::channel(None);
-            let task = tokio::spawn(follow(
-                self.client.clone(),
-                self.references.clone(),
-                reference.clone(),
-                sender,
-                self.changes.clone(),
-            ));
-            Watched { known, task }
+        if let Some(watched) = watched.get(reference).and_then(Weak::upgrade) {
+            return watched;
+        }
+        watched.retain(|_, watched| watched.strong_count() > 0);
+        let (sender, known) = watch::channel(None);
+        let task = tokio::spawn(follow(
+            self.client.clone(),
+            self.references.clone(),
+            reference.clone(),
+            sender,
+            self.changes.clone(),
+        ));
+        let new = Arc::new(Watched {
+            reference: reference.clone(),
+            known,
+            task,
         });
-        watched.known.clone()
+        watched.insert(reference.clone(), Arc::downgrade(&new));
+        new
     }
 }
 

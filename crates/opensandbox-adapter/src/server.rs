@@ -19,7 +19,7 @@ use tokio::task::JoinHandle;
 
 use crate::client::{self, Client};
 use crate::insides::Insides;
-use crate::keys::Keys;
+use crate::keys::{Keys, Watched};
 use crate::metadata;
 use crate::sightings::Sightings;
 use crate::slots::Slots;
@@ -31,6 +31,9 @@ const ABSENCE: Duration = Duration::from_secs(30);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// After this, absences that were noted are of no use to anybody.
 const STALE_ABSENCE: Duration = Duration::from_secs(24 * 3600);
+/// A server that was not asked for in so long is forgotten, with its key. That of a class is asked for whenever the
+/// class is probed.
+const IDLE: Duration = Duration::from_secs(600);
 
 /// How a server is asked.
 #[derive(Clone, Copy, Debug)]
@@ -52,13 +55,19 @@ struct Address {
     key: SecretKeyReference,
 }
 
-/// All servers that were asked for.
+/// All servers that are asked for.
 pub(crate) struct Servers {
-    keys: Arc<Keys>,
+    keys: Keys,
     manners: Manners,
-    known: Mutex<HashMap<Address, Arc<Server>>>,
+    known: Mutex<HashMap<Address, Known>>,
     telemetry: Telemetry,
     changes: mpsc::UnboundedSender<ObjectRef<Job>>,
+}
+
+/// A server, and when it was asked for last.
+struct Known {
+    server: Arc<Server>,
+    asked: Instant,
 }
 
 /// One server.
@@ -76,7 +85,7 @@ pub(crate) struct Server {
 /// The client of a server with the key of now.
 struct Connection {
     address: Address,
-    keys: Arc<Keys>,
+    key: Arc<Watched>,
     telemetry: Telemetry,
     options: client::Options,
     current: Mutex<Option<(u64, Client)>>,
@@ -105,7 +114,7 @@ pub(crate) fn identity(parameters: &OpenSandboxExecutionParameters) -> BackendId
 impl Servers {
     pub(crate) fn new(keys: Keys, manners: Manners, changes: mpsc::UnboundedSender<ObjectRef<Job>>) -> Self {
         Self {
-            keys: Arc::new(keys),
+            keys,
             manners,
             known: Mutex::default(),
             telemetry: Telemetry::default(),
@@ -120,14 +129,19 @@ impl Servers {
 
     /// Shows the UIDs of the Jobs that sandboxes are of, as servers have shown them last.
     pub(crate) fn executions(&self, show: &mut dyn FnMut(&str)) {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        for server in known.values() {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        forget_idle(&mut known, Instant::now());
+        for Known { server, .. } in known.values() {
             server.sightings.executions(show);
         }
     }
 
     /// The server that the parameters name.
     pub(crate) fn of(&self, parameters: &OpenSandboxExecutionParameters) -> Arc<Server> {
+        self.of_at(parameters, Instant::now())
+    }
+
+    fn of_at(&self, parameters: &OpenSandboxExecutionParameters, now: Instant) -> Arc<Server> {
         let spec = &parameters.spec;
         let address = Address {
             endpoint: spec.endpoint.trim_end_matches('/').to_owned(),
@@ -135,34 +149,41 @@ impl Servers {
             key: spec.api_key_secret_ref.clone(),
         };
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(server) = known.get(&address) {
-            return server.clone();
-        }
-        // Another address may take the place of one that nobody names any more.
-        known.retain(|_, server| server.is_wanted() || Arc::strong_count(server) > 1);
-        let server = Arc::new(Server::new(
-            address.clone(),
-            self.keys.clone(),
-            self.manners,
-            self.telemetry.clone(),
-            self.changes.clone(),
-        ));
-        known.insert(address, server.clone());
+        let its = known.entry(address).or_insert_with_key(|address| Known {
+            server: Arc::new(Server::new(
+                address.clone(),
+                self.keys.of(&address.key),
+                self.manners,
+                self.telemetry.clone(),
+                self.changes.clone(),
+            )),
+            asked: now,
+        });
+        its.asked = now;
+        let server = its.server.clone();
+        forget_idle(&mut known, now);
         server
     }
+}
+
+/// Lets go of servers that no parameters name any more: after an edit there is another in their place.
+fn forget_idle(known: &mut HashMap<Address, Known>, now: Instant) {
+    known.retain(|_, Known { server, asked }| {
+        now.saturating_duration_since(*asked) < IDLE || server.is_wanted() || Arc::strong_count(server) > 1
+    });
 }
 
 impl Server {
     fn new(
         address: Address,
-        keys: Arc<Keys>,
+        key: Arc<Watched>,
         manners: Manners,
         telemetry: Telemetry,
         changes: mpsc::UnboundedSender<ObjectRef<Job>>,
     ) -> Self {
         let connection = Arc::new(Connection {
             address,
-            keys,
+            key,
             telemetry,
             options: manners.client,
             current: Mutex::default(),
@@ -238,7 +259,7 @@ impl Drop for Server {
 
 impl Connection {
     async fn client(&self) -> Result<Client, Why> {
-        let key = self.keys.get(&self.address.key).await?;
+        let key = self.key.get().await?;
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         match &*current {
             Some((version, client)) if *version == key.version => Ok(client.clone()),
@@ -295,6 +316,68 @@ async fn refresh(connection: Arc<Connection>, insides: Arc<Insides>, every: Dura
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn parameters(endpoint: &str, secret: &str) -> OpenSandboxExecutionParameters {
+        let mut parameters = OpenSandboxExecutionParameters::default();
+        parameters.spec.endpoint = endpoint.to_owned();
+        parameters.spec.api_key_secret_ref = SecretKeyReference {
+            namespace: "ayatori-system".to_owned(),
+            name: secret.to_owned(),
+            key: "api-key".to_owned(),
+        };
+        parameters
+    }
+
+    fn servers() -> Servers {
+        type Answer = std::io::Result<http::Response<kube::client::Body>>;
+        let silent = |_: http::Request<kube::client::Body>| std::future::pending::<Answer>();
+        let cluster = kube::Client::new(tower::service_fn(silent), "default");
+        let manners = Manners {
+            client: client::Options::default(),
+            poll: Duration::from_secs(1),
+            inside: Duration::from_secs(1),
+            creates: 1,
+        };
+        Servers::new(
+            Keys::new(cluster, mpsc::unbounded_channel().0),
+            manners,
+            mpsc::unbounded_channel().0,
+        )
+    }
+
+    #[tokio::test]
+    async fn a_server_that_nobody_names_any_more_is_forgotten_with_its_key() {
+        let servers = servers();
+        let began = Instant::now();
+        let (before, edited) = (
+            parameters("https://a.example", "old"),
+            parameters("https://a.example", "new"),
+        );
+        let watch = |server: &Arc<Server>| Arc::downgrade(&server.connection.key);
+        let server = servers.of_at(&before, began);
+        let (old, key) = (watch(&server), server.connection.key.clone());
+        let other = servers.of_at(&parameters("https://b.example", "old"), began);
+        assert!(
+            Arc::ptr_eq(&key, &other.connection.key),
+            "one watch for both servers"
+        );
+        drop((key, other));
+
+        let new = watch(&servers.of_at(&edited, began));
+        assert!(servers.of_at(&edited, began + IDLE).connection.address.key.name == "new");
+        assert!(old.upgrade().is_some(), "somebody still works with that server");
+        drop(server);
+        drop(servers.of_at(&edited, began + IDLE));
+        // What polls the old server ends when it is its turn.
+        let forgotten = async {
+            while old.upgrade().is_some() {
+                tokio::task::yield_now().await;
+            }
+        };
+        let forgotten = tokio::time::timeout(Duration::from_secs(10), forgotten).await;
+        forgotten.expect("the old key is still watched");
+        assert!(new.upgrade().is_some(), "the new key is not watched any more");
+    }
 
     #[test]
     fn the_identity_of_a_server_is_its_endpoint_however_it_ends() {
