@@ -14,7 +14,7 @@ mod api_requests;
 pub(crate) mod census;
 pub(crate) mod job_trace;
 mod logs;
-mod metrics;
+pub(crate) mod metrics;
 mod otlp;
 mod process;
 pub(crate) mod stages;
@@ -28,6 +28,9 @@ use traces::Traces;
 
 /// How long the last words may take.
 const FAREWELL: Duration = Duration::from_secs(5);
+
+/// The word for a request that nobody waits for any longer.
+const GIVEN_UP: &str = "timeout";
 
 /// What a process tells of itself, and to whom. A clone is the same.
 #[derive(Clone, Default)]
@@ -74,19 +77,22 @@ impl Telemetry {
     }
 
     /// Waits for the answer to one request to the backend, and tells of it. `code` is the status it was answered
-    /// with, or a word for why it was not.
+    /// with, or a word for why it was not: `timeout` also where the caller waits no longer and drops this.
     pub async fn backend_request<T>(
         &self,
         operation: impl Into<Cow<'static, str>>,
         request: impl Future<Output = T>,
         code: impl FnOnce(&T) -> Cow<'static, str>,
     ) -> T {
-        let (began, at) = (Instant::now(), Timestamp::now());
+        let mut asked = BackendRequest {
+            metrics: &self.metrics,
+            operation: operation.into(),
+            code: GIVEN_UP.into(),
+            began: Instant::now(),
+            at: Timestamp::now(),
+        };
         let answer = request.await;
-        let (operation, code) = (operation.into(), code(&answer));
-        self.metrics
-            .asked_backend(operation.clone(), code.clone(), began.elapsed());
-        traces::asked_backend(operation, code, at);
+        asked.code = code(&answer);
         answer
     }
 
@@ -101,6 +107,52 @@ impl Telemetry {
         });
         if let (Err(_), _) | (_, Err(_)) = (metrics.await, traces.await) {
             tracing::debug!("the last of the telemetry was not sent");
+        }
+    }
+}
+
+/// A request to the backend, which is told of when this is dropped.
+struct BackendRequest<'a> {
+    metrics: &'a Metrics,
+    operation: Cow<'static, str>,
+    code: Cow<'static, str>,
+    began: Instant,
+    at: Timestamp,
+}
+
+impl Drop for BackendRequest<'_> {
+    fn drop(&mut self) {
+        let (operation, code) = (self.operation.clone(), self.code.clone());
+        self.metrics
+            .asked_backend(operation.clone(), code.clone(), self.began.elapsed());
+        traces::asked_backend(operation, code, self.at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use futures::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn a_request_to_the_backend_is_told_of_once_also_where_nobody_waits_for_its_answer_any_longer() {
+        let telemetry = Telemetry::default();
+        let answered = telemetry.backend_request("create", ready(()), |()| "201".into());
+        assert!(answered.now_or_never().is_some());
+        let given_up = telemetry.backend_request("create", pending(), |()| "201".into());
+        assert!(given_up.now_or_never().is_none());
+        let page = telemetry.metrics().render();
+        for line in [
+            r#"ayatori_backend_requests_total{code="201",operation="create"} 1"#,
+            r#"ayatori_backend_requests_total{code="timeout",operation="create"} 1"#,
+        ] {
+            assert!(
+                page.lines().any(|shown| shown == line),
+                "{line} is not in\n{page}"
+            );
         }
     }
 }
