@@ -167,6 +167,25 @@ fn reason(error: &Error) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::metrics::FAILURES;
+
+    #[test]
+    fn every_answer_that_is_no_success_has_a_reason_that_is_counted() {
+        let answers = (400..600).map(|code| {
+            let status = kube::core::Status {
+                code,
+                ..kube::core::Status::default()
+            };
+            WriteError::of("report", &Error::Api(status.boxed()))
+        });
+        for error in answers.chain([WriteError::Timeout, WriteError::undecodable("report")]) {
+            let is_counted = FAILURES.contains(&error.reason());
+            assert_eq!(is_counted, !matches!(error, WriteError::Stale), "{error}");
+        }
+        for reason in [UNKNOWN_FIELD, reason(&Error::LinesCodecMaxLineLengthExceeded)] {
+            assert!(FAILURES.contains(&reason), "{reason}");
+        }
+    }
 
     #[test]
     fn what_is_wrong_is_said_without_the_object_that_the_answer_echoes() {

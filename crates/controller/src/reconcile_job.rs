@@ -602,18 +602,23 @@ fn created(job: &Job) -> Timestamp {
 
 /// Refusals of what a Job asks for. They stand on the Job, for its caller; neither the backend nor this process is in
 /// trouble, and nobody is to be woken.
-const OF_THE_JOB: [&str; 11] = [
+const OF_THE_JOB: [&str; 16] = [
     "BackendAtCapacity",
     "BackendRejected",
     "ConfigMapKeyNotFound",
     "ConfigMapNotFound",
+    "ImageAuthNotAllowed",
     "ImagePullFailed",
+    "InvalidConfigMapValue",
     "InvalidSecretValue",
     "NameConflict",
     "QuotaExceeded",
+    "ReservedEnvName",
+    "SecretEnvNotAllowed",
     "SecretKeyNotFound",
     "SecretNotFound",
     "ServiceAccountNotFound",
+    "UnsupportedFeature",
 ];
 
 /// Why an effect was not carried out, if the backend would not or could not.

@@ -23,6 +23,33 @@ use crate::telemetry::process;
 
 /// The controllers whose queues are told of.
 const CONTROLLERS: [&str; 3] = ["job", "jobclass", "parameters"];
+/// Bounds of how late deletions are, in seconds. The threshold of an alert is exact where it is one of them: between
+/// two of them a quantile is guessed.
+const LATENESS: [f64; 16] = [
+    0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
+];
+/// Why reconciles fail: all that the label says. The runbook of the alert has a row for each.
+pub(crate) const FAILURES: [&str; 17] = [
+    "ApiError",
+    "AuthenticationFailed",
+    "BackendForbidden",
+    "BackendUnavailable",
+    "Forbidden",
+    "Invalid",
+    "InvalidEndpoint",
+    "ParametersReplaced",
+    "ReferenceForbidden",
+    "ServerError",
+    "Timeout",
+    "TooManyRequests",
+    "TooManySteps",
+    "Unauthorized",
+    "Undecodable",
+    "UnknownField",
+    "Unreachable",
+];
+/// Any other reason, such as an adapter of somebody else's may have.
+const OTHER: &str = "Other";
 /// What stands in for the status of a request that had no answer.
 const NO_ANSWER: &str = "no_answer";
 
@@ -79,9 +106,9 @@ impl Metrics {
             let counter = meter.u64_counter(name).with_unit(unit).with_description(what);
             counter.build()
         };
-        let seconds = |name, what, first, count| {
+        let seconds = |name, what, bounds| {
             let histogram = meter.f64_histogram(name).with_unit("s").with_description(what);
-            histogram.with_boundaries(doubled(first, count)).build()
+            histogram.with_boundaries(bounds).build()
         };
         let level = |name, what| meter.i64_up_down_counter(name).with_description(what).build();
         let instruments = Instruments {
@@ -103,15 +130,18 @@ impl Metrics {
             backend_times: seconds(
                 "ayatori.backend.request.duration",
                 "Time one request to the backend took",
-                0.001,
-                18,
+                doubled(0.001, 18),
             ),
             errors: counter(
                 "ayatori.reconcile.errors",
                 "{reconcile}",
                 "Reconciles that failed, by reason",
             ),
-            reconciles: seconds("ayatori.reconcile.duration", "Time one reconcile took", 0.001, 16),
+            reconciles: seconds(
+                "ayatori.reconcile.duration",
+                "Time one reconcile took",
+                doubled(0.001, 16),
+            ),
             waiting: level(
                 "ayatori.reconcile.queue_depth",
                 "Objects that are due and wait for a place",
@@ -125,8 +155,7 @@ impl Metrics {
             stages: seconds(
                 "ayatori.job.stage.duration",
                 "Time from the stage of a Job before, or its creation, until this condition became True",
-                0.5,
-                18,
+                doubled(0.5, 18),
             ),
             leading: meter
                 .u64_gauge("ayatori.leading")
@@ -135,8 +164,7 @@ impl Metrics {
             ttl_lateness: seconds(
                 "ayatori.ttl.lateness",
                 "Time between the end of a Job's TTL and its deletion",
-                0.01,
-                16,
+                LATENESS.to_vec(),
             ),
             events_lost: counter(
                 "ayatori.events.lost",
@@ -203,9 +231,10 @@ impl Metrics {
     }
 
     pub(crate) fn failed(&self, controller: &'static str, reason: &str) {
+        let known = FAILURES.into_iter().find(|known| *known == reason);
         let labels = [
             KeyValue::new("controller", controller),
-            KeyValue::new("reason", reason.to_owned()),
+            KeyValue::new("reason", known.unwrap_or(OTHER)),
         ];
         self.0.errors.add(1, &labels);
     }
@@ -258,7 +287,7 @@ impl Metrics {
     pub(crate) fn undecodable(&self, kind: &str) {
         self.0
             .undecodable
-            .add(1, &[KeyValue::new("controller", kind.to_owned())]);
+            .add(1, &[KeyValue::new("kind", kind.to_owned())]);
     }
 
     /// Everything, in the Prometheus text format.
@@ -365,6 +394,7 @@ mod tests {
         metrics.asked_backend("create".into(), "201".into(), Duration::from_millis(3));
         metrics.wrote("report", None);
         metrics.failed("job", "Timeout");
+        metrics.failed("job", "NobodyKnowsThis");
         metrics.reconciled("job", Duration::from_millis(3));
         metrics.leads("unowned", true);
         metrics.collected(-1.0);
@@ -383,13 +413,15 @@ mod tests {
             r#"ayatori_backend_request_duration_seconds_count{operation="create"} 1"#,
             r#"ayatori_api_writes_total{operation="report",result="ok"} 1"#,
             r#"ayatori_reconcile_errors_total{controller="job",reason="Timeout"} 1"#,
+            r#"ayatori_reconcile_errors_total{controller="job",reason="Other"} 1"#,
             r#"ayatori_reconcile_duration_seconds_bucket{controller="job",le="0.004"} 1"#,
             r#"ayatori_reconcile_queue_depth{controller="job"} 0"#,
             r#"ayatori_reconciles_active{controller="job"} 1"#,
             r#"ayatori_leading{lease="unowned"} 1"#,
             "ayatori_ttl_lateness_seconds_sum 0",
+            r#"ayatori_ttl_lateness_seconds_bucket{le="60"} 1"#,
             "ayatori_events_lost_total 1",
-            r#"ayatori_undecodable_objects_total{controller="Job"} 1"#,
+            r#"ayatori_undecodable_objects_total{kind="Job"} 1"#,
             "# TYPE process_cpu_seconds_total counter",
             "# TYPE process_resident_memory_bytes gauge",
             "# TYPE process_start_time_seconds gauge",
@@ -403,6 +435,18 @@ mod tests {
         drop(works);
         let active = r#"ayatori_reconciles_active{controller="job"} 0"#;
         assert!(metrics.render().contains(active));
+    }
+
+    #[test]
+    fn the_runbook_has_every_reason_that_a_reconcile_can_fail_for_and_no_other() {
+        let runbook = include_str!("../../../../docs/runbooks/reconcile-errors.md");
+        let rows = runbook.lines().filter(|line| line.starts_with("| `"));
+        let reasons = rows.filter_map(|row| row.split(" | ").next());
+        let mut told: Vec<_> = reasons.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+        told.sort_unstable();
+        let mut counted = [&FAILURES[..], &[OTHER]].concat();
+        counted.sort_unstable();
+        assert_eq!(told, counted);
     }
 
     #[test]
