@@ -272,6 +272,7 @@ pub async fn run_until<B: Backend>(
         latest_parameters: Latest::default(),
         desks: Semaphore::new(PARAMETERS_AT_A_TIME),
         backoff: Backoff::default(),
+        backoff_parameters: Backoff::default(),
     });
     queues.jobs.open();
     queues.classes.open();

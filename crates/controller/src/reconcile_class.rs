@@ -1,6 +1,7 @@
 //! The loops of classes and of parameters objects.
 
 use std::convert::Infallible;
+use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -70,6 +71,8 @@ pub struct ClassContext<B: Backend> {
     pub desks: Semaphore,
     /// Failures per class.
     pub backoff: Backoff<ObjectRef<JobClass>>,
+    /// Failures per parameters object.
+    pub backoff_parameters: Backoff<ObjectRef<B::Parameters>>,
 }
 
 /// Looks at one class until there is nothing to do.
@@ -79,27 +82,35 @@ pub async fn reconcile<B: Backend>(
 ) -> Result<Action, Infallible> {
     let (class, uid) = (cached.name_any(), cached.uid());
     let span = tracing::error_span!("reconcile", class, uid);
-    Ok(work(cached, &context).instrument(span).await)
+    let (key, pass) = (ObjectRef::from_obj(&*cached), pass(cached, &context));
+    let work = work("jobclass", &key, pass, &context.backoff, &context.metrics);
+    Ok(work.instrument(span).await)
 }
 
-async fn work<B: Backend>(cached: Arc<JobClass>, context: &ClassContext<B>) -> Action {
+/// One pass within its time, told of; and when to look again.
+async fn work<K: Eq + Hash + Clone>(
+    controller: &'static str,
+    key: &K,
+    pass: impl Future<Output = Result<Option<Duration>, WriteError>>,
+    backoff: &Backoff<K>,
+    metrics: &Metrics,
+) -> Action {
     let began = Instant::now();
-    let _works = context.metrics.works("jobclass");
-    let key = ObjectRef::from_obj(&*cached);
-    let result = tokio::time::timeout(PASS, pass(cached, context))
+    let _works = metrics.works(controller);
+    let result = tokio::time::timeout(PASS, pass)
         .await
         .unwrap_or(Err(WriteError::Timeout));
-    context.metrics.reconciled("jobclass", began.elapsed());
+    metrics.reconciled(controller, began.elapsed());
     match result {
         Ok(again) => {
-            context.backoff.succeeded(&key);
+            backoff.succeeded(key);
             again.map_or_else(Action::await_change, Action::requeue)
         }
         Err(WriteError::Stale | WriteError::NotLeading) => Action::requeue(STALE),
         Err(error @ (WriteError::Api { .. } | WriteError::Timeout)) => {
-            context.metrics.failed("jobclass", error.reason());
+            metrics.failed(controller, error.reason());
             tracing::warn!(%error, "a pass failed");
-            Action::requeue(context.backoff.failed(&key))
+            Action::requeue(backoff.failed(key))
         }
     }
 }
@@ -271,33 +282,23 @@ pub async fn reconcile_parameters<B: Backend>(
     let waits = context.metrics.waits("parameters");
     let _desk = context.desks.acquire().await;
     drop(waits);
-    let _works = context.metrics.works("parameters");
-    let began = Instant::now();
     let parameters = context.latest_parameters.freshest(cached);
     let (name, uid) = (parameters.name_any(), parameters.uid());
     let span = tracing::error_span!("reconcile", parameters = name, uid);
-    let result = parameters_pass(&*parameters, &context)
-        .instrument(span.clone())
-        .await;
-    let _said = span.enter();
-    context.metrics.reconciled("parameters", began.elapsed());
-    Ok(match result {
-        Ok(true) => Action::requeue(BLOCKED),
-        Ok(false) => Action::await_change(),
-        Err(WriteError::Stale | WriteError::NotLeading) => Action::requeue(STALE),
-        Err(error @ (WriteError::Api { .. } | WriteError::Timeout)) => {
-            context.metrics.failed("parameters", error.reason());
-            tracing::warn!(%error, "a pass failed");
-            Action::requeue(BLOCKED)
-        }
-    })
+    let key = ObjectRef::from_obj(&*parameters);
+    let (pass, backoff) = (
+        parameters_pass(&*parameters, &context),
+        &context.backoff_parameters,
+    );
+    let work = work("parameters", &key, pass, backoff, &context.metrics);
+    Ok(work.instrument(span).await)
 }
 
-/// True if a deletion is blocked and has to be looked at again.
+/// When to look again, if a deletion is blocked.
 async fn parameters_pass<B: Backend>(
     parameters: &B::Parameters,
     context: &ClassContext<B>,
-) -> Result<bool, WriteError> {
+) -> Result<Option<Duration>, WriteError> {
     let decide = |referrers: Option<&[String]>| {
         class::decide_parameters(
             parameters.meta(),
@@ -319,11 +320,11 @@ async fn parameters_pass<B: Backend>(
         other => other,
     };
     match step {
-        ParametersStep::Wait => Ok(parameters.meta().deletion_timestamp.is_some()),
-        ParametersStep::AskReferrers => Ok(true),
+        ParametersStep::Wait => Ok(parameters.meta().deletion_timestamp.is_some().then_some(BLOCKED)),
+        ParametersStep::AskReferrers => Ok(Some(BLOCKED)),
         ParametersStep::Unprotect => {
             context.writer.unprotect(parameters, PARAMETERS_FINALIZER).await?;
-            Ok(false)
+            Ok(None)
         }
         ParametersStep::Report(status) => {
             context
@@ -332,7 +333,7 @@ async fn parameters_pass<B: Backend>(
                 .await?;
             let before = parameters.status().map_or(&[][..], |s| &s.conditions);
             context.tell(before, &status.conditions, parameters);
-            Ok(true)
+            Ok(Some(BLOCKED))
         }
     }
 }
@@ -362,6 +363,47 @@ where
         match page.metadata.continue_.filter(|token| !token.is_empty()) {
             Some(token) => params = params.continue_token(&token),
             None => return Ok(all),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, ready};
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pass_ends_in_time_and_failures_of_one_object_are_repeated_less_and_less_often() {
+        let (backoff, metrics) = (Backoff::default(), Metrics::default());
+        let began = tokio::time::Instant::now();
+        work("parameters", &"hangs", pending(), &backoff, &metrics).await;
+        assert_eq!(began.elapsed(), PASS);
+        for _ in 0..8 {
+            let refused = ready(Err(WriteError::undecodable("list")));
+            work("parameters", &"fails", refused, &backoff, &metrics).await;
+        }
+        assert!(backoff.left(&"fails").is_some_and(|left| left > BLOCKED));
+        assert!(backoff.left(&"hangs").is_some_and(|left| left < BLOCKED));
+        let well = work(
+            "parameters",
+            &"fails",
+            ready(Ok(Some(BLOCKED))),
+            &backoff,
+            &metrics,
+        );
+        assert_eq!(well.await, Action::requeue(BLOCKED));
+        assert!(backoff.left(&"fails").is_none());
+        let page = metrics.render();
+        for line in [
+            r#"ayatori_reconcile_errors_total{controller="parameters",reason="Timeout"} 1"#,
+            r#"ayatori_reconcile_errors_total{controller="parameters",reason="Undecodable"} 8"#,
+            r#"ayatori_reconciles_active{controller="parameters"} 0"#,
+        ] {
+            assert!(
+                page.lines().any(|shown| shown == line),
+                "{line} is not in\n{page}"
+            );
         }
     }
 }
