@@ -363,7 +363,8 @@ async fn mirror<K>(
 fn watch_error<K: Resource<DynamicType = ()>>(error: &watching::Error) -> String {
     use std::error::Error as _;
     match error.source().and_then(|e| e.downcast_ref::<kube::Error>()) {
-        Some(kube::Error::Api(status)) if status.is_not_found() => format!(
+        // Where the whole group is missing, the answer has no reason word.
+        Some(kube::Error::Api(status)) if status.code == 404 => format!(
             "{}.{} is not defined in this cluster; install the chart execution-api",
             K::plural(&()),
             K::group(&())
