@@ -20,14 +20,13 @@ use Treatment::{Elsewhere, FindsNothing, Refused, Trial, Values};
 
 /// Where there are tests of that.
 const DEMO: Treatment = Elsewhere("demo.rs runs it, on the cluster of this test");
-const INSTALL: Treatment = Elsewhere(
-    "zz_charts.rs installs the charts from this checkout; with images of a registry nobody does it here",
-);
+const INSTALL: Treatment =
+    Elsewhere("zz_charts follows it, with the images of this checkout, after it has removed everything");
 const REMOVE: Treatment = Elsewhere(
-    "this takes everything from the whole cluster: zz_charts.rs removes the charts, zz_definitions_removed.rs the definitions",
+    "this takes everything from the whole cluster: zz_charts follows it, and the rest of this page after it",
 );
 const VALUES: Treatment =
-    Elsewhere("charts.rs renders the charts with these values, zz_charts.rs upgrades them");
+    Elsewhere("charts.rs renders the charts with these values, zz_charts upgrades them");
 const DRAIN: Treatment = Elsewhere("charts.rs drains an adapter with the commands of this section");
 const FORCED: Treatment = Elsewhere("unwatched.rs follows this runbook, without an adapter");
 const CARGO: Treatment = Elsewhere("`cargo xtask test` runs the tests of this example");
