@@ -31,6 +31,8 @@ const OPENSANDBOX: Stage = Stage {
 };
 /// The Job that is asked to stop.
 const CANCELLED: &str = "cancelled";
+/// What to look at afterwards.
+const LOOK: &str = "  kubectl get ajobs --all-namespaces -o wide\n  kubectl -n demo describe ajob exits-3";
 /// How long all Jobs together may take.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -64,14 +66,25 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let class =
         std::fs::read_to_string(&class).with_context(|| format!("cannot read {}", class.display()))?;
     demo.offer(&class, KUBERNETES)?;
+    let mut key = None;
     if let Some(server) = server.map(OpenSandbox::described_in) {
         let (objects, secret) = server.put_into(&Demo::example("sandboxed-class.yaml"))?;
         demo.store_key(&server, &secret)?;
         demo.offer(&objects, OPENSANDBOX)?;
         stages.push(OPENSANDBOX);
+        key = Some(secret);
     }
     let wrong = demo.show(&stages)?;
-    demo.farewell(args.use_current_context);
+    if args.use_current_context {
+        let remove = removal(&stages, key.as_ref()).join("\n  ");
+        println!("\nTo look around:\n{LOOK}\nTo remove what this has created:\n  {remove}");
+    } else {
+        println!(
+            "\nThe cluster is still up. To look around:\n  export KUBECONFIG={}\n{LOOK}\n\
+             (`cargo xtask tool kubectl …` is a kubectl that fits.) To stop it:\n  cargo xtask cluster down",
+            demo.kubeconfig.display()
+        );
+    }
     Ok(if wrong == 0 {
         ExitCode::SUCCESS
     } else {
@@ -249,24 +262,22 @@ impl Demo {
         }
         Ok(players)
     }
+}
 
-    fn farewell(&self, current_context: bool) {
-        if !current_context {
-            println!(
-                "\nThe cluster is still up. To look around:\n  export KUBECONFIG={}",
-                self.kubeconfig.display()
-            );
-        }
-        let namespace = KUBERNETES.namespace;
-        println!(
-            "  kubectl get ajobs --all-namespaces -o wide\n  kubectl -n {namespace} describe ajob exits-3"
-        );
-        if !current_context {
-            println!(
-                "(`cargo xtask tool kubectl …` is a kubectl that fits.) To stop it:\n  cargo xtask cluster down"
-            );
-        }
+/// The commands that take back what was created, in an order in which it goes: the API key last, for it is needed until
+/// no sandbox is left.
+fn removal(stages: &[Stage], key: Option<&KeySecret>) -> Vec<String> {
+    let all = |name: fn(&Stage) -> &str| stages.iter().map(name).collect::<Vec<_>>().join(" ");
+    let mut commands = vec![
+        format!("kubectl delete namespaces {}", all(|stage| stage.namespace)),
+        format!("kubectl delete jobclasses {}", all(|stage| stage.class)),
+        format!("kubectl delete kep {}", KUBERNETES.class),
+    ];
+    if let Some(KeySecret { namespace, name, .. }) = key {
+        commands.push(format!("kubectl delete osep {}", OPENSANDBOX.class));
+        commands.push(format!("kubectl delete secret {name} --namespace {namespace}"));
     }
+    commands
 }
 
 /// Prints a Job's story and says whether it ended as it should.

@@ -3,26 +3,17 @@
 use std::path::Path;
 
 use anyhow::{Context, ensure};
+use ayatori_e2e::api::PATIENCE;
 use ayatori_e2e::replica::{kubectl, xtask};
+use ayatori_e2e::shell::Shell;
 
 use crate::output;
 use crate::page::{self, Block};
 
-/// What it leaves for people to look at, in an order in which it goes: the API key last, for it is needed until then.
-const LEFT: [&[&str]; 6] = [
-    &["delete", "ajobs", "--all", "--namespace=demo", "--timeout=2m"],
-    &[
-        "delete",
-        "ajobs",
-        "--all",
-        "--namespace=demo-sandboxed",
-        "--timeout=2m",
-    ],
-    &["delete", "jobclasses", "demo", "sandboxed", "--timeout=1m"],
-    &["delete", "kep/demo", "osep/sandboxed", "--timeout=1m"],
-    &["delete", "namespaces", "demo", "demo-sandboxed", "--wait=false"],
-    &["delete", "secret", "opensandbox", "--namespace=ayatori-system"],
-];
+/// After this line it prints the commands that take back what it has created.
+const REMOVAL: &str = "To remove what this has created:\n";
+/// What everything is called that it has created.
+const NAMES: [&str; 3] = ["demo", "demo-sandboxed", "sandboxed"];
 
 #[tokio::test]
 async fn the_demo_tells_what_the_tutorial_shows() -> anyhow::Result<()> {
@@ -34,9 +25,7 @@ async fn the_demo_tells_what_the_tutorial_shows() -> anyhow::Result<()> {
 
     let told = xtask(&["demo", "--use-current-context", "--opensandbox", server]).await?;
     if was_there.is_empty() {
-        for command in LEFT {
-            kubectl(command).await?;
-        }
+        remove(&told).await?;
     }
     let pages = page::all()?;
     let tutorial = pages.iter().find(|page| page.path == "docs/tutorial.md");
@@ -55,5 +44,24 @@ async fn the_demo_tells_what_the_tutorial_shows() -> anyhow::Result<()> {
             anyhow::bail!("the tutorial shows the line\n{line}\nand the demo tells\n{told}");
         }
     }
+    Ok(())
+}
+
+/// Follows the demo's last words; nothing that it has created is left.
+async fn remove(told: &str) -> anyhow::Result<()> {
+    let (_, commands) = told
+        .split_once(REMOVAL)
+        .context("it does not say how to remove it")?;
+    let shell = Shell::of("default").await?;
+    let mut bash = shell.command("bash");
+    let running = bash.args(["-ec", commands]).output();
+    let ran = tokio::time::timeout(PATIENCE, running).await;
+    let ran = ran.with_context(|| format!("takes too long: {commands}"))??;
+    let said = String::from_utf8_lossy(&ran.stderr);
+    ensure!(ran.status.success(), "{commands}{said}");
+    let left = kubectl(&["get", "namespaces,jobclasses,kep,osep", "--output=name"]).await?;
+    let is_its = |object: &&str| NAMES.iter().any(|name| object.ends_with(&format!("/{name}")));
+    let left: Vec<_> = left.lines().filter(is_its).collect();
+    ensure!(left.is_empty(), "the demo's last commands leave {left:?}");
     Ok(())
 }
