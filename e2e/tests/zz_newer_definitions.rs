@@ -245,6 +245,11 @@ async fn older(sandboxes: &Sandboxes, original: &CustomResourceDefinition) -> an
         fails_loudly(world, adapter).await?;
     }
     for name in ["pod", "sandbox"] {
+        let said = when_job_says(world, name, "DefinitionsTooOld").await?;
+        ensure!(
+            said.contains(&format!("status.{FIRST_WRITTEN}")) && said.contains("upgrade execution-api"),
+            "it names neither the field nor the remedy: {said}"
+        );
         let job = world.jobs.get(name).await?;
         let status = job.status.as_ref().context("no status")?;
         ensure!(
