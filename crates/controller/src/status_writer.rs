@@ -4,8 +4,6 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use ayatori_core::job::{Job, JobStatus};
-use ayatori_core::ttl;
-use jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client, Resource, ResourceExt};
@@ -100,21 +98,15 @@ impl StatusWriter {
         self.finalizers(object, "unprotect", finalizers).await
     }
 
-    /// Deletes a Job whose TTL is over, if a live read still says so of the same object.
+    /// Deletes a Job whose TTL is over, if it still is as it was when that was decided: the API server compares, in
+    /// the same step in which it deletes.
     pub async fn collect(&self, job: &Job) -> Result<(), WriteError> {
         const OPERATION: &str = "collect";
         self.may_write()?;
         let api = Api::<Job>::namespaced(self.client.clone(), &job.namespace().unwrap_or_default());
-        let live = api
-            .get(&job.name_any())
-            .await
-            .map_err(|e| WriteError::of(OPERATION, &e))?;
-        if live.uid() != job.uid() || !ttl::is_due(&live, Timestamp::now()) {
-            return Err(WriteError::Stale);
-        }
         let preconditions = Preconditions {
-            uid: live.uid(),
-            resource_version: live.resource_version(),
+            uid: job.uid(),
+            resource_version: job.resource_version(),
         };
         let params = DeleteParams::background().preconditions(preconditions);
         let result = api.delete(&job.name_any(), &params).await;

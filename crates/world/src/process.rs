@@ -145,7 +145,7 @@ impl Events<'_> {
         self.push(fate(Fate::AnswerLost), lost, false);
     }
 
-    /// Deletes the Job if a live read still says so, fenced by UID and version.
+    /// Deletes the Job if it still is as it was read, fenced by UID and version.
     pub(crate) fn collects(&mut self, who: usize) {
         let mut world = self.here;
         if world.job == world.processes[who].copy {
