@@ -24,6 +24,7 @@ use crate::caches::{self, Caches, Queue, Queues};
 use crate::desks::Desks;
 use crate::events;
 use crate::health::{self, Readiness};
+use crate::kept;
 use crate::latest::Latest;
 use crate::lease::Candidate;
 use crate::reconcile_class::{self, ClassContext};
@@ -373,7 +374,9 @@ async fn wake_from_backend<B: Backend>(
     caches: Arc<Caches<B::Parameters>>,
     queues: Arc<Queues<B::Parameters>>,
 ) -> &'static str {
-    let jobs = backend.changes().for_each(async |job| queues.jobs.push(job));
+    let jobs = backend
+        .changes()
+        .for_each(async |job| queues.jobs.push(kept::key(&job)));
     let classes = backend.class_changes().for_each(async |name| match name {
         Some(name) => queues.classes.push(ObjectRef::new(&name)),
         None => caches

@@ -4,14 +4,12 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ayatori_core::conditions::{self, FINISHED, SCHEDULED};
 use ayatori_core::job::{Job, JobStatus};
 use ayatori_core::job_class::JobClass;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::{DynamicObject, PartialObjectMeta};
-use kube::discovery::ApiResource;
+use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store, store::Writer};
 use kube::runtime::watcher::{Event, watcher};
 use kube::runtime::{WatchStreamExt, reflector, watcher as watching};
@@ -22,8 +20,9 @@ use tokio::sync::mpsc;
 use crate::backend::Backend;
 use crate::backoff::WatchBackoff;
 use crate::health::Readiness;
+use crate::kept::{self, Kept, Packer};
 use crate::telemetry::Metrics;
-use crate::unknown_fields::{UnknownFields, understand};
+use crate::unknown_fields::{Shown, UnknownFields};
 
 /// What one controller has to look at. Closed until this process leads.
 #[derive(Debug)]
@@ -71,7 +70,7 @@ impl<K: Resource<DynamicType = ()> + 'static> Queue<K> {
 /// Local copies of the project's objects and of namespaces.
 pub struct Caches<P: Resource<DynamicType = ()> + 'static> {
     /// Jobs.
-    pub jobs: Store<Job>,
+    pub jobs: Store<Kept>,
     /// Classes.
     pub classes: Store<JobClass>,
     /// Parameters objects of this adapter's kind.
@@ -84,7 +83,7 @@ pub struct Caches<P: Resource<DynamicType = ()> + 'static> {
 
 /// The other ends of the caches.
 pub struct Writers<P: Resource<DynamicType = ()> + Clone + 'static> {
-    jobs: Writer<Job>,
+    jobs: Writer<Kept>,
     classes: Writer<JobClass>,
     parameters: Writer<P>,
     namespaces: Writer<PartialObjectMeta<Namespace>>,
@@ -93,7 +92,7 @@ pub struct Writers<P: Resource<DynamicType = ()> + Clone + 'static> {
 /// The queues of the three controllers.
 pub struct Queues<P: Resource<DynamicType = ()> + 'static> {
     /// Jobs to look at.
-    pub jobs: Queue<Job>,
+    pub jobs: Queue<Kept>,
     /// Classes to look at.
     pub classes: Queue<JobClass>,
     /// Parameters objects to look at.
@@ -163,14 +162,16 @@ pub async fn keep<B: Backend>(
     queues: Arc<Queues<B::Parameters>>,
     metrics: Metrics,
 ) {
+    let mut packer = Packer::default();
     let jobs = mirror(
         client.clone(),
         &caches.unknown,
         writers.jobs,
         &metrics,
+        |job: &Job| packer.pack(job),
         |change| match change {
             Change::Of(job) => {
-                queues.jobs.push(ObjectRef::from_obj(job));
+                queues.jobs.push(kept::key(&ObjectRef::from_obj(job)));
                 wake_class_of(job, &caches, &queues);
             }
             Change::Everything => caches.wake_all(&queues),
@@ -181,6 +182,7 @@ pub async fn keep<B: Backend>(
         &caches.unknown,
         writers.classes,
         &metrics,
+        Clone::clone,
         |change| match change {
             Change::Of(class) => {
                 queues.classes.push(ObjectRef::from_obj(class));
@@ -196,6 +198,7 @@ pub async fn keep<B: Backend>(
         &caches.unknown,
         writers.parameters,
         &metrics,
+        Clone::clone,
         |change| match change {
             Change::Of(parameters) => {
                 queues.parameters.push(ObjectRef::from_obj(parameters));
@@ -220,6 +223,7 @@ pub async fn keep<B: Backend>(
         &caches.unknown,
         writers.namespaces,
         &metrics,
+        Clone::clone,
         |change| match change {
             Change::Of(namespace) => {
                 let name = namespace.name_any();
@@ -227,7 +231,7 @@ pub async fn keep<B: Backend>(
                     .jobs
                     .state()
                     .iter()
-                    .filter(|j| j.namespace().as_deref() == Some(&name) && !is_accepted(j))
+                    .filter(|j| j.namespace().as_deref() == Some(&name) && !j.is_accepted())
                 {
                     queues.jobs.push(ObjectRef::from_obj(&**job));
                 }
@@ -263,28 +267,24 @@ fn wake_jobs_of<P: Resource<DynamicType = ()> + Clone + 'static>(
     caches: &Caches<P>,
     queues: &Queues<P>,
 ) {
+    let name = class.name_any();
     for job in caches.jobs.state() {
-        let waits = match job
-            .status
-            .as_ref()
-            .and_then(|s| s.resolved_job_class.as_ref().map(|c| (s, c)))
-        {
+        let waits = if job.is_accepted() {
+            job.is_unscheduled && *job.class == *name && is_accepted_by(class, &job.whole())
+        } else {
             // One that names its class waits for no other.
-            None => job
-                .spec
-                .job_class_name
-                .as_ref()
-                .is_none_or(|name| *name == class.name_any()),
-            Some((status, resolved)) => {
-                Some(&resolved.uid) == class.metadata.uid.as_ref()
-                    && !conditions::is_true(&status.conditions, SCHEDULED)
-                    && !conditions::is_true(&status.conditions, FINISHED)
-            }
+            job.class.is_empty() || *job.class == *name
         };
         if waits {
             queues.jobs.push(ObjectRef::from_obj(&*job));
         }
     }
+}
+
+fn is_accepted_by(class: &JobClass, job: &Job) -> bool {
+    let status = job.status.as_ref();
+    let accepted = status.and_then(|s| s.resolved_job_class.as_ref());
+    accepted.is_some_and(|accepted| Some(&accepted.uid) == class.metadata.uid.as_ref())
 }
 
 /// What has an execution may be elsewhere now: where it is, its parameters say.
@@ -294,7 +294,8 @@ fn wake_jobs_on<P: Resource<DynamicType = ()> + Clone + 'static>(
     queues: &Queues<P>,
 ) {
     for job in caches.jobs.state() {
-        if job.status.as_ref().is_some_and(|s| runs_on(s, parameters.meta())) {
+        let runs_here = |job: &Job| job.status.as_ref().is_some_and(|s| runs_on(s, parameters.meta()));
+        if job.is_accepted() && runs_here(&job.whole()) {
             queues.jobs.push(ObjectRef::from_obj(&*job));
         }
     }
@@ -310,12 +311,6 @@ fn runs_on(status: &JobStatus, parameters: &ObjectMeta) -> bool {
             .is_some_and(|e| e.release_time.is_none())
 }
 
-fn is_accepted(job: &Job) -> bool {
-    job.status
-        .as_ref()
-        .is_some_and(|s| s.resolved_job_class.is_some())
-}
-
 /// What a watch told.
 pub enum Change<'a, K> {
     /// This object appeared, changed or went.
@@ -326,18 +321,18 @@ pub enum Change<'a, K> {
 
 /// Fills one cache from a watch, and tells of every change after the cache shows it. An object that cannot be
 /// decoded is left out, with a warning, and stops no other.
-async fn mirror<K>(
+async fn mirror<K, V>(
     client: Client,
     unknown: &UnknownFields,
-    mut writer: Writer<K>,
+    mut writer: Writer<V>,
     metrics: &Metrics,
+    mut keep: impl FnMut(&K) -> V,
     mut tell: impl FnMut(Change<'_, K>),
 ) where
     K: Resource<DynamicType = ()> + Default + Clone + DeserializeOwned + Debug + Send + 'static,
+    V: Resource<DynamicType = ()> + Clone + 'static,
 {
-    let resource = ApiResource::erase::<K>(&());
-    let api = Api::<DynamicObject>::all_with(client, &resource);
-    let mut events = watcher(api, watching::Config::default())
+    let mut events = watcher(Api::<Shown<K>>::all(client), watching::Config::default())
         .backoff(WatchBackoff::default())
         .boxed();
     while let Some(event) = events.next().await {
@@ -351,7 +346,13 @@ async fn mirror<K>(
         let Some(event) = decoded(event, unknown, metrics) else {
             continue;
         };
-        writer.apply_watcher_event(&event);
+        writer.apply_watcher_event(&match &event {
+            Event::Init => Event::Init,
+            Event::InitDone => Event::InitDone,
+            Event::InitApply(object) => Event::InitApply(keep(object)),
+            Event::Apply(object) => Event::Apply(keep(object)),
+            Event::Delete(object) => Event::Delete(keep(object)),
+        });
         match &event {
             Event::Apply(object) | Event::Delete(object) => tell(Change::Of(object)),
             Event::InitDone => tell(Change::Everything),
@@ -374,34 +375,36 @@ fn watch_error<K: Resource<DynamicType = ()>>(error: &watching::Error) -> String
     }
 }
 
-fn decoded<K>(event: Event<DynamicObject>, unknown: &UnknownFields, metrics: &Metrics) -> Option<Event<K>>
+fn decoded<K>(event: Event<Shown<K>>, unknown: &UnknownFields, metrics: &Metrics) -> Option<Event<K>>
 where
-    K: Resource<DynamicType = ()> + Default + DeserializeOwned,
+    K: Resource<DynamicType = ()>,
 {
-    let fits = |mut object: DynamicObject| {
-        trim(&mut object.metadata);
-        understand::<K>(object)
-            .map(|(object, fields)| {
-                unknown.note(object.meta(), fields);
-                object
-            })
-            .map_err(|metadata| {
-                let kind = K::kind(&());
-                tracing::warn!(
-                    %kind,
-                    namespace = metadata.namespace.as_deref().unwrap_or_default(),
-                    name = metadata.name.as_deref().unwrap_or_default(),
-                    "an object cannot be decoded by this version and is ignored until it changes"
-                );
-                metrics.undecodable(&kind);
-                let mut bare = K::default();
-                *bare.meta_mut() = *metadata;
-                bare
-            })
+    let kind = K::kind(&());
+    let fits = |shown: Shown<K>| {
+        let object = shown.object;
+        let Some(fields) = shown.unknown else {
+            let metadata = object.meta();
+            tracing::warn!(
+                %kind,
+                namespace = metadata.namespace.as_deref().unwrap_or_default(),
+                name = metadata.name.as_deref().unwrap_or_default(),
+                "an object cannot be decoded by this version and is ignored until it changes"
+            );
+            metrics.undecodable(&kind);
+            return Err(object);
+        };
+        unknown.note(&kind, object.meta(), fields);
+        Ok(object)
     };
     Some(match event {
-        Event::Init => Event::Init,
-        Event::InitDone => Event::InitDone,
+        Event::Init => {
+            unknown.list(&kind);
+            Event::Init
+        }
+        Event::InitDone => {
+            unknown.listed(&kind);
+            Event::InitDone
+        }
         Event::InitApply(object) => Event::InitApply(fits(object).ok()?),
         Event::Apply(object) => match fits(object) {
             Ok(object) => Event::Apply(object),
@@ -414,14 +417,6 @@ where
             }
         },
     })
-}
-
-/// Drops what no decision reads.
-fn trim(metadata: &mut ObjectMeta) {
-    metadata.managed_fields = None;
-    if let Some(annotations) = &mut metadata.annotations {
-        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-    }
 }
 
 #[cfg(test)]

@@ -3,14 +3,16 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use ayatori_core::job::Job;
-use ayatori_core::stage::is_deleting;
+use ayatori_core::job_class::JobClass;
+use kube::runtime::reflector::{ObjectRef, Store};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Places to work at: so many for each class, so that a class whose backend does not answer leaves those of others
-/// free; and as many again for its Jobs that are being deleted, which may have nothing there to wait for.
+/// free; and as many again for its Jobs that are being deleted, which may have nothing there to wait for. Jobs of no
+/// class that exists share one room: whoever creates Jobs can make names up, and must not get places by that.
 pub struct Desks {
     of_each: usize,
+    classes: Store<JobClass>,
     rooms: Mutex<Rooms>,
 }
 
@@ -24,17 +26,18 @@ struct Rooms {
 }
 
 impl Desks {
-    /// So many places for each class.
-    pub fn new(of_each: u16) -> Self {
+    /// So many places for each of these classes.
+    pub fn new(of_each: u16, classes: Store<JobClass>) -> Self {
         Self {
             of_each: of_each.into(),
+            classes,
             rooms: Mutex::default(),
         }
     }
 
-    /// A place for this Job, as soon as there is one; `None` once no new work is begun.
-    pub async fn free(&self, job: &Job) -> Option<Desk> {
-        self.room(job)?.acquire_owned().await.ok()
+    /// A place for a Job of this class, as soon as there is one; `None` once no new work is begun.
+    pub async fn free(&self, class: &str, is_deleting: bool) -> Option<Desk> {
+        self.room(class, is_deleting)?.acquire_owned().await.ok()
     }
 
     /// Begins no new work. Whoever has a place keeps it.
@@ -44,19 +47,16 @@ impl Desks {
         rooms.open.values().for_each(|room| room.close());
     }
 
-    fn room(&self, job: &Job) -> Option<Arc<Semaphore>> {
-        let resolved = job.status.as_ref().and_then(|s| s.resolved_job_class.as_ref());
-        let class = resolved.map_or_else(
-            || job.spec.job_class_name.clone().unwrap_or_default(),
-            |class| class.name.clone(),
-        );
+    fn room(&self, class: &str, is_deleting: bool) -> Option<Arc<Semaphore>> {
+        let exists = self.classes.get(&ObjectRef::new(class)).is_some();
+        let class = if exists { class } else { "" };
         let mut rooms = self.rooms();
         if rooms.closed {
             return None;
         }
         // Nobody works or waits where this is the only one who knows of the room.
         rooms.open.retain(|_, room| Arc::strong_count(room) > 1);
-        let room = rooms.open.entry((class, is_deleting(job)));
+        let room = rooms.open.entry((class.to_owned(), is_deleting));
         Some(
             room.or_insert_with(|| Arc::new(Semaphore::new(self.of_each)))
                 .clone(),
@@ -71,45 +71,58 @@ impl Desks {
 #[cfg(test)]
 mod tests {
     use futures::FutureExt;
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use kube::runtime::reflector::store;
+    use kube::runtime::watcher::Event;
 
     use super::*;
 
-    fn job(class: &str) -> Job {
-        let mut job = Job::default();
-        job.spec.job_class_name = Some(class.to_owned());
-        job
+    /// One place for each class, where these exist.
+    fn desks(classes: &[&str]) -> Desks {
+        let (known, mut writer) = store();
+        for class in classes {
+            let class = JobClass::new(class, Default::default());
+            writer.apply_watcher_event(&Event::Apply(class));
+        }
+        Desks::new(1, known)
     }
 
     #[test]
     fn a_class_that_takes_all_its_places_leaves_those_of_others_and_of_what_goes() {
-        let desks = Desks::new(1);
-        let take = |job: &Job| desks.free(job).now_or_never().map(|desk| desk.is_some());
-        let (slow, other) = (job("slow"), job("other"));
-        let mut going = job("slow");
-        going.metadata.deletion_timestamp = Some(Time(jiff::Timestamp::UNIX_EPOCH));
-
-        let taken = desks.free(&slow).now_or_never().expect("it is free");
-        assert_eq!(take(&slow), None, "one place only");
-        assert_eq!(take(&other), Some(true));
-        assert_eq!(take(&going), Some(true));
+        let desks = desks(&["slow", "other"]);
+        let take = |class, is_deleting| {
+            let desk = desks.free(class, is_deleting).now_or_never();
+            desk.map(|desk| desk.is_some())
+        };
+        let taken = desks.free("slow", false).now_or_never().expect("it is free");
+        assert_eq!(take("slow", false), None, "one place only");
+        assert_eq!(take("other", false), Some(true));
+        assert_eq!(take("slow", true), Some(true));
         drop(taken);
-        assert_eq!(take(&slow), Some(true));
+        assert_eq!(take("slow", false), Some(true));
+    }
+
+    #[test]
+    fn names_that_are_made_up_get_no_places_of_their_own() {
+        let desks = desks(&["real"]);
+        let room = |class: &str| desks.free(class, false).now_or_never().flatten();
+        let taken: Vec<_> = (0..100).filter_map(|n| room(&format!("made-up-{n}"))).collect();
+        assert_eq!(taken.len(), 1, "one place for all of them");
+        assert!(room("").is_none(), "and for those that name none");
+        assert!(room("real").is_some());
     }
 
     #[test]
     fn once_closed_nobody_begins_not_even_who_waits() {
-        let desks = Desks::new(1);
-        let job = job("slow");
-        let taken = desks.free(&job).now_or_never().expect("it is free");
-        let mut waits = Box::pin(desks.free(&job));
+        let desks = desks(&["slow"]);
+        let taken = desks.free("slow", false).now_or_never().expect("it is free");
+        let mut waits = Box::pin(desks.free("slow", false));
         assert!(waits.as_mut().now_or_never().is_none());
         desks.close();
         assert!(taken.is_some());
         assert!(waits.now_or_never().expect("it waits no more").is_none());
         assert!(
             desks
-                .free(&job)
+                .free("slow", false)
                 .now_or_never()
                 .expect("nor does anybody")
                 .is_none()

@@ -19,6 +19,7 @@ pub mod failure;
 #[cfg(feature = "fault-injection")]
 pub mod fault;
 pub mod health;
+pub mod kept;
 pub mod latest;
 pub mod lease;
 pub mod reconcile_class;

@@ -13,7 +13,7 @@ use ayatori_core::lifecycle::{self, Asked, Done, Effect, Facts, Live, Question, 
 use ayatori_core::names::EXECUTION_FINALIZER;
 use ayatori_core::ownership::{self, Ownership};
 use ayatori_core::report;
-use ayatori_core::stage::{Accepted, Stage};
+use ayatori_core::stage::{Accepted, Stage, is_deleting};
 use ayatori_core::ttl;
 use jiff::Timestamp;
 use kube::runtime::controller::Action;
@@ -28,6 +28,7 @@ use crate::caches::Caches;
 use crate::desks::{Desk, Desks};
 use crate::events::Storyteller;
 use crate::failure::{WriteError, brief};
+use crate::kept::{Kept, class_of};
 use crate::latest::Latest;
 use crate::lease::Leadership;
 use crate::status_writer::StatusWriter;
@@ -83,11 +84,11 @@ pub struct Deputy {
 
 /// Looks at one Job until there is nothing to do.
 pub async fn reconcile<B: Backend>(
-    cached: Arc<Job>,
+    cached: Arc<Kept>,
     context: Arc<JobContext<B>>,
 ) -> Result<Action, Infallible> {
     let waits = context.metrics.waits("job");
-    let desk = context.desks.free(&cached).await;
+    let desk = context.desks.free(&cached.class, cached.is_deleting).await;
     drop(waits);
     let Some(desk) = desk else {
         return Ok(Action::await_change());
@@ -97,7 +98,8 @@ pub async fn reconcile<B: Backend>(
     let Some(current) = current else {
         return Ok(Action::await_change());
     };
-    // Not made before there is a place: a Job that waits costs next to nothing.
+    // Not unpacked before there is a place: a Job that waits costs next to nothing.
+    let current = Arc::new(current.whole());
     Ok(Box::pin(told(current, &context, desk)).await)
 }
 
@@ -173,7 +175,10 @@ async fn passes<B: Backend>(
                 drop(desk);
                 pass.submit(&attempted).await;
                 // Also without one: what was begun is finished.
-                desk = context.desks.free(&attempted).await;
+                desk = context
+                    .desks
+                    .free(class_of(&attempted), is_deleting(&attempted))
+                    .await;
                 attempted
             }
             Err(error) => pass.again(&job, error).await?,

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use ayatori_core::job::{Job, JobStatus};
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,7 +13,7 @@ use serde_json::{Map, Value, json};
 use crate::failure::WriteError;
 use crate::lease::Leadership;
 use crate::telemetry::{Metrics, traces};
-use crate::unknown_fields::{UnknownFields, understand};
+use crate::unknown_fields::{Shown, UnknownFields};
 
 /// The one who writes. Every status write carries the resourceVersion it was decided on, changes only the
 /// fields that differ, so that fields of a newer version survive, and is validated strictly, so that an
@@ -29,9 +28,12 @@ pub struct StatusWriter {
 }
 
 /// What can be written: anything that is read, printed and sent as a typed object.
-pub trait Writable: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize {}
+pub trait Writable:
+    Resource<DynamicType = ()> + Clone + Debug + Default + DeserializeOwned + Serialize
+{
+}
 
-impl<K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize> Writable for K {}
+impl<K: Resource<DynamicType = ()> + Clone + Debug + Default + DeserializeOwned + Serialize> Writable for K {}
 
 impl StatusWriter {
     /// A writer that writes as `manager` while it leads.
@@ -140,7 +142,7 @@ impl StatusWriter {
         status: bool,
     ) -> Result<K, WriteError> {
         self.may_write()?;
-        let api = untyped::<K>(&self.client, object.namespace().as_deref());
+        let api = shown::<K>(&self.client, object.namespace().as_deref());
         let name = object.name_any();
         let patch = Patch::Merge(patch);
         let result = if status {
@@ -151,18 +153,17 @@ impl StatusWriter {
         traces::did_something();
         self.metrics.wrote(operation, result.as_ref().err());
         let stored = result.map_err(|e| WriteError::of(operation, &e))?;
-        let (stored, unknown): (K, _) = understand(stored).map_err(|_| WriteError::undecodable(operation))?;
-        self.unknown.note(stored.meta(), unknown);
-        Ok(stored)
+        let unknown = stored.unknown.ok_or_else(|| WriteError::undecodable(operation))?;
+        self.unknown.note(&K::kind(&()), stored.object.meta(), unknown);
+        Ok(stored.object)
     }
 }
 
 /// The API of a kind, whose answers are read with all that this version does not know.
-fn untyped<K: Writable>(client: &Client, namespace: Option<&str>) -> Api<DynamicObject> {
-    let resource = ApiResource::erase::<K>(&());
+fn shown<K: Writable>(client: &Client, namespace: Option<&str>) -> Api<Shown<K>> {
     match namespace {
-        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
-        None => Api::all_with(client.clone(), &resource),
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &()),
+        None => Api::all(client.clone()),
     }
 }
 

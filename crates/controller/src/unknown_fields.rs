@@ -3,15 +3,17 @@
 //! An adapter may be older than the definitions in the cluster. What it would silently leave out of an object
 //! somebody asked for, and so it has to know that there is something: then it can say so instead.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
-use kube::core::DynamicObject;
-use serde::de::DeserializeOwned;
+use kube::core::DynamicResourceScope;
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer};
 use serde_ignored::Path;
-use serde_json::{Value, json};
+use serde_json::value::RawValue;
 
 /// The paths of unknown fields of all cached objects, by UID. Most objects have none, and no entry.
 ///
@@ -26,22 +28,47 @@ pub struct UnknownFields {
 
 #[derive(Debug)]
 struct Seen {
+    kind: String,
     generation: Option<i64>,
     fields: Vec<String>,
+    /// Whether it was there since the last list of its kind began.
+    listed: bool,
 }
 
 impl UnknownFields {
-    /// Remembers what of an object is unknown now.
-    pub(crate) fn note(&self, metadata: &ObjectMeta, fields: Vec<String>) {
+    /// Remembers what of an object of this kind is unknown now.
+    pub(crate) fn note(&self, kind: &str, metadata: &ObjectMeta, fields: Vec<String>) {
         let uid = metadata.uid.clone().unwrap_or_default();
         let generation = metadata.generation;
         let mut of = self.locked();
-        let known_before = of.get(&uid).is_some_and(|seen| seen.generation == generation);
-        match (fields.is_empty(), known_before) {
-            (true, true) => {}
-            (true, false) => drop(of.remove(&uid)),
-            (false, _) => drop(of.insert(uid, Seen { generation, fields })),
+        let before = of.get_mut(&uid).filter(|seen| seen.generation == generation);
+        match (fields.is_empty(), before) {
+            (true, Some(seen)) => seen.listed = true,
+            (true, None) => drop(of.remove(&uid)),
+            (false, _) => {
+                let kind = kind.to_owned();
+                let seen = Seen {
+                    kind,
+                    generation,
+                    fields,
+                    listed: true,
+                };
+                of.insert(uid, seen);
+            }
         }
+    }
+
+    /// The objects of this kind are listed anew.
+    pub(crate) fn list(&self, kind: &str) {
+        let mut of = self.locked();
+        let of_kind = of.values_mut().filter(|seen| seen.kind == kind);
+        of_kind.for_each(|seen| seen.listed = false);
+    }
+
+    /// All objects of this kind were listed: those that were not are gone, and nothing else ever says so of what went
+    /// while a watch was interrupted.
+    pub(crate) fn listed(&self, kind: &str) {
+        self.locked().retain(|_, seen| seen.listed || seen.kind != kind);
     }
 
     /// Forgets an object.
@@ -63,31 +90,93 @@ impl UnknownFields {
     }
 }
 
-/// An object as this version understands it, and the fields of its spec that it does not. The metadata alone if
-/// it cannot be understood at all.
-pub(crate) fn understand<K>(object: DynamicObject) -> Result<(K, Vec<String>), Box<ObjectMeta>>
+/// An object as the API server shows it. Read from the text of the answer object by object, so that of a long list
+/// nothing is in memory at once but the text and what is kept.
+#[derive(Clone, Debug)]
+pub(crate) struct Shown<K> {
+    /// The object; nothing but its metadata where `unknown` is `None`.
+    pub(crate) object: K,
+    /// The fields of its spec that this version does not know, as paths; `None` if it cannot be understood at all.
+    pub(crate) unknown: Option<Vec<String>>,
+}
+
+impl<'de, K> Deserialize<'de> for Shown<K>
 where
-    K: Resource + DeserializeOwned,
+    K: Resource + Default + DeserializeOwned,
 {
-    let DynamicObject {
-        metadata, mut data, ..
-    } = object;
-    if let Value::Object(fields) = &mut data {
-        fields.insert("metadata".to_owned(), json!({}));
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        let (mut object, unknown) = match understand::<K>(text.get()) {
+            Ok((object, unknown)) => (object, Some(unknown)),
+            Err(_) => {
+                let Bare { metadata } = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
+                let mut object = K::default();
+                *object.meta_mut() = metadata;
+                (object, None)
+            }
+        };
+        trim(object.meta_mut());
+        Ok(Self { object, unknown })
     }
+}
+
+/// What is understood of any object.
+#[derive(Deserialize)]
+struct Bare {
+    metadata: ObjectMeta,
+}
+
+fn understand<K: DeserializeOwned>(text: &str) -> serde_json::Result<(K, Vec<String>)> {
     let mut unknown = Vec::new();
-    let understood = serde_ignored::deserialize::<_, _, K>(data, |path| {
+    let object = serde_ignored::deserialize(&mut serde_json::Deserializer::from_str(text), |path| {
         let path = written(&path);
         if path.starts_with("spec.") {
             unknown.push(path);
         }
-    });
-    match understood {
-        Ok(mut object) => {
-            *object.meta_mut() = metadata;
-            Ok((object, unknown))
-        }
-        Err(_) => Err(Box::new(metadata)),
+    })?;
+    Ok((object, unknown))
+}
+
+/// Drops what no decision reads.
+fn trim(metadata: &mut ObjectMeta) {
+    metadata.managed_fields = None;
+    if let Some(annotations) = &mut metadata.annotations {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+}
+
+/// It stands for what it shows.
+impl<K: Resource> Resource for Shown<K> {
+    type DynamicType = K::DynamicType;
+    /// Whatever that of `K` is: who asks says.
+    type Scope = DynamicResourceScope;
+
+    fn kind(of: &K::DynamicType) -> Cow<'_, str> {
+        K::kind(of)
+    }
+
+    fn group(of: &K::DynamicType) -> Cow<'_, str> {
+        K::group(of)
+    }
+
+    fn version(of: &K::DynamicType) -> Cow<'_, str> {
+        K::version(of)
+    }
+
+    fn plural(of: &K::DynamicType) -> Cow<'_, str> {
+        K::plural(of)
+    }
+
+    fn metadata_api() -> bool {
+        K::metadata_api()
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        self.object.meta()
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        self.object.meta_mut()
     }
 }
 
@@ -111,24 +200,37 @@ mod tests {
     use ayatori_core::job::Job;
     use ayatori_core::job_class::JobClass;
     use ayatori_core::parameters::KubernetesExecutionParameters;
+    use serde_json::{Value, json};
 
     use super::*;
 
-    fn object(spec: Value, status: Value) -> DynamicObject {
-        serde_json::from_value(json!({
+    fn shown<K: Resource + Default + DeserializeOwned>(spec: Value, status: Value) -> Shown<K> {
+        let text = json!({
             "apiVersion": "execution.ayatori.ddupan.top/v1alpha1",
             "kind": "Any",
-            "metadata": { "name": "a", "uid": "u", "labels": { "unknown": "label" } },
+            "metadata": {
+                "name": "a",
+                "uid": "u",
+                "labels": { "unknown": "label" },
+                "annotations": { "kubectl.kubernetes.io/last-applied-configuration": "{}", "a": "b" },
+                "managedFields": [{ "manager": "m", "fieldsV1": { "f:spec": {} } }],
+            },
             "spec": spec,
             "status": status,
-        }))
-        .unwrap()
+        });
+        serde_json::from_str(&text.to_string()).unwrap()
     }
 
-    fn unknown_of<K: Resource + DeserializeOwned>(spec: Value) -> Vec<String> {
-        let (known, unknown) = understand::<K>(object(spec, json!({ "future": 1 }))).unwrap();
-        assert_eq!(known.meta().uid.as_deref(), Some("u"));
-        unknown
+    fn unknown_of<K: Resource + Default + DeserializeOwned>(spec: Value) -> Vec<String> {
+        let shown = shown::<K>(spec, json!({ "future": 1 }));
+        let metadata = shown.meta();
+        assert_eq!(metadata.uid.as_deref(), Some("u"));
+        assert!(metadata.managed_fields.is_none());
+        assert_eq!(
+            metadata.annotations,
+            Some([("a".to_owned(), "b".to_owned())].into())
+        );
+        shown.unknown.unwrap()
     }
 
     #[test]
@@ -170,7 +272,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_understood_at_all_keeps_its_metadata() {
-        let metadata = understand::<Job>(object(json!({ "image": 1 }), json!({}))).unwrap_err();
+        let shown = shown::<Job>(json!({ "image": 1 }), json!({}));
+        assert!(shown.unknown.is_none());
+        let metadata = shown.meta();
         assert_eq!(
             (metadata.name.as_deref(), metadata.uid.as_deref()),
             (Some("a"), Some("u"))
@@ -185,13 +289,42 @@ mod tests {
             generation: Some(generation),
             ..ObjectMeta::default()
         };
-        unknown.note(&metadata("a", 1), vec!["spec.x".to_owned()]);
-        unknown.note(&metadata("b", 1), vec!["spec.y".to_owned()]);
+        let note = |metadata, fields: &[&str]| {
+            let fields = fields.iter().map(|field| (*field).to_owned());
+            unknown.note("Job", &metadata, fields.collect());
+        };
+        note(metadata("a", 1), &["spec.x"]);
+        note(metadata("b", 1), &["spec.y"]);
         // A watch from before a change of the definitions does not show it.
-        unknown.note(&metadata("a", 1), vec![]);
+        note(metadata("a", 1), &[]);
         assert_eq!(unknown.of(&metadata("a", 1)), ["spec.x"]);
-        unknown.note(&metadata("a", 2), vec![]);
+        note(metadata("a", 2), &[]);
         unknown.forget(&metadata("b", 1));
         assert!(unknown.of(&metadata("a", 2)).is_empty() && unknown.of(&metadata("b", 1)).is_empty());
+    }
+
+    #[test]
+    fn what_went_while_a_watch_was_interrupted_is_forgotten_with_the_next_list_of_its_kind() {
+        let unknown = UnknownFields::default();
+        let metadata = |uid: &str| ObjectMeta {
+            uid: Some(uid.to_owned()),
+            ..ObjectMeta::default()
+        };
+        let note = |kind, uid, fields: &[&str]| {
+            let fields = fields.iter().map(|field| (*field).to_owned());
+            unknown.note(kind, &metadata(uid), fields.collect());
+        };
+        for (kind, uid) in [("Job", "gone"), ("Job", "stays"), ("Job", "old"), ("JobClass", "class")] {
+            note(kind, uid, &["spec.x"]);
+        }
+        unknown.list("Job");
+        note("Job", "stays", &["spec.x"]);
+        // Shown by a list that comes by older definitions.
+        note("Job", "old", &[]);
+        assert!(!unknown.of(&metadata("gone")).is_empty(), "the list is not complete yet");
+        unknown.listed("Job");
+        for (uid, remains) in [("gone", false), ("stays", true), ("old", true), ("class", true)] {
+            assert_eq!(!unknown.of(&metadata(uid)).is_empty(), remains, "{uid}");
+        }
     }
 }

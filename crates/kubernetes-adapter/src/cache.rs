@@ -3,31 +3,27 @@
 //! The store of `kube::runtime::reflector` finds objects by name only; a pod has to be found by the UID of its
 //! Job, among tens of thousands.
 
-use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use hashbrown::HashTable;
+use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 
-use crate::view::{BatchJob, Node, Pod, Refusal};
+use crate::view::{BatchJob, Node, Pod, Refusal, View};
 
 /// Something a [`Cache`] can hold.
 pub(crate) trait Cached {
     /// Namespace and name.
-    fn key(&self) -> Key;
+    fn key(&self) -> Key<'_>;
     /// UID of what it belongs to; empty where it belongs to nothing.
     fn owner(&self) -> &str;
 }
 
 /// Namespace and name.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Key(pub(crate) String, pub(crate) String);
-
-impl Key {
-    pub(crate) fn new(namespace: &str, name: &str) -> Self {
-        Self(namespace.to_owned(), name.to_owned())
-    }
-}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Key<'a>(pub(crate) &'a str, pub(crate) &'a str);
 
 /// A local copy. Until it is filled it shows nothing.
 #[derive(Debug)]
@@ -36,10 +32,13 @@ pub(crate) struct Cache<V> {
     filled: watch::Sender<bool>,
 }
 
+/// Values alone: there are tens of thousands of them, and their keys are in them.
 #[derive(Debug)]
 struct Content<V> {
-    by_name: HashMap<Key, Arc<V>>,
-    by_owner: HashMap<String, Vec<Arc<V>>>,
+    by_name: HashTable<Arc<V>>,
+    /// Without those that belong to nothing.
+    by_owner: HashTable<Arc<V>>,
+    hasher: RandomState,
 }
 
 /// The other end of a [`Cache`], fed by one watch.
@@ -72,24 +71,24 @@ impl<V: Cached> Cache<V> {
     }
 
     pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<Arc<V>> {
-        self.read().by_name.get(&Key::new(namespace, name)).cloned()
+        self.read().get(Key(namespace, name)).cloned()
     }
 
     pub(crate) fn of(&self, owner: &str) -> Vec<Arc<V>> {
-        self.read().by_owner.get(owner).cloned().unwrap_or_default()
+        self.read().of(owner)
     }
 
     pub(crate) fn filter(&self, wanted: impl Fn(&V) -> bool) -> Vec<Arc<V>> {
         self.read()
             .by_name
-            .values()
+            .iter()
             .filter(|v| wanted(v))
             .cloned()
             .collect()
     }
 
     pub(crate) fn each(&self, show: impl FnMut(&V)) {
-        self.read().by_name.values().map(|value| &**value).for_each(show);
+        self.read().by_name.iter().map(|value| &**value).for_each(show);
     }
 
     fn read(&self) -> std::sync::RwLockReadGuard<'_, Content<V>> {
@@ -106,11 +105,12 @@ impl<V: Cached + PartialEq> Filler<V> {
             Event::InitApply(value) => drop(self.relisted.put(value.clone())),
             Event::InitDone => {
                 let new = std::mem::take(&mut self.relisted);
-                let now = new.by_name.clone();
-                let mut changed = std::mem::replace(&mut *self.write(), new).by_name;
+                let mut changed: Vec<_> = new.by_name.iter().cloned().collect();
+                let old = std::mem::replace(&mut *self.write(), new);
                 self.cache.filled.send_replace(true);
-                changed.extend(now);
-                return changed.into_values().collect();
+                let now = self.cache.read();
+                changed.extend(old.by_name.into_iter().filter(|v| now.get(v.key()).is_none()));
+                return changed;
             }
             Event::Apply(value) => {
                 let old = self.write().put(value.clone());
@@ -119,7 +119,7 @@ impl<V: Cached + PartialEq> Filler<V> {
                 }
             }
             Event::Delete(value) => {
-                self.write().remove(&value.key());
+                self.write().remove(value.key());
                 return vec![value.clone()];
             }
         }
@@ -134,41 +134,55 @@ impl<V: Cached + PartialEq> Filler<V> {
 impl<V> Default for Content<V> {
     fn default() -> Self {
         Self {
-            by_name: HashMap::new(),
-            by_owner: HashMap::new(),
+            by_name: HashTable::new(),
+            by_owner: HashTable::new(),
+            hasher: RandomState::new(),
         }
     }
 }
 
 impl<V: Cached> Content<V> {
+    fn get(&self, key: Key<'_>) -> Option<&Arc<V>> {
+        self.by_name.find(self.hasher.hash_one(key), |v| v.key() == key)
+    }
+
+    fn of(&self, owner: &str) -> Vec<Arc<V>> {
+        let same_hash = self.by_owner.iter_hash(self.hasher.hash_one(owner));
+        same_hash.filter(|v| v.owner() == owner).cloned().collect()
+    }
+
     fn put(&mut self, value: Arc<V>) -> Option<Arc<V>> {
-        let key = value.key();
-        let old = self.remove(&key);
+        let old = self.remove(value.key());
+        let Self {
+            by_name,
+            by_owner,
+            hasher,
+        } = self;
+        let by_key = |v: &Arc<V>| hasher.hash_one(v.key());
+        let by_its_owner = |v: &Arc<V>| hasher.hash_one(v.owner());
         if !value.owner().is_empty() {
-            self.by_owner
-                .entry(value.owner().to_owned())
-                .or_default()
-                .push(value.clone());
+            by_owner.insert_unique(by_its_owner(&value), value.clone(), by_its_owner);
         }
-        self.by_name.insert(key, value);
+        by_name.insert_unique(by_key(&value), value, by_key);
         old
     }
 
-    fn remove(&mut self, key: &Key) -> Option<Arc<V>> {
-        let old = self.by_name.remove(key)?;
-        if let Some(siblings) = self.by_owner.get_mut(old.owner()) {
-            siblings.retain(|s| s.key() != *key);
-            if siblings.is_empty() {
-                self.by_owner.remove(old.owner());
-            }
+    fn remove(&mut self, key: Key<'_>) -> Option<Arc<V>> {
+        let found = self
+            .by_name
+            .find_entry(self.hasher.hash_one(key), |v| v.key() == key);
+        let (old, _) = found.ok()?.remove();
+        let of_owner = self.hasher.hash_one(old.owner());
+        if let Ok(found) = self.by_owner.find_entry(of_owner, |v| Arc::ptr_eq(v, &old)) {
+            found.remove();
         }
         Some(old)
     }
 }
 
 impl Cached for BatchJob {
-    fn key(&self) -> Key {
-        Key::new(&self.id.namespace, &self.id.name)
+    fn key(&self) -> Key<'_> {
+        Key(&self.id.namespace, &self.id.name)
     }
 
     fn owner(&self) -> &str {
@@ -177,8 +191,8 @@ impl Cached for BatchJob {
 }
 
 impl Cached for Pod {
-    fn key(&self) -> Key {
-        Key::new(&self.id.namespace, &self.id.name)
+    fn key(&self) -> Key<'_> {
+        Key(&self.id.namespace, &self.id.name)
     }
 
     fn owner(&self) -> &str {
@@ -187,8 +201,8 @@ impl Cached for Pod {
 }
 
 impl Cached for Node {
-    fn key(&self) -> Key {
-        Key::new("", &self.name)
+    fn key(&self) -> Key<'_> {
+        Key("", &self.name)
     }
 
     fn owner(&self) -> &str {
@@ -197,8 +211,8 @@ impl Cached for Node {
 }
 
 impl Cached for Refusal {
-    fn key(&self) -> Key {
-        Key::new(&self.namespace, &self.name)
+    fn key(&self) -> Key<'_> {
+        Key(&self.namespace, &self.name)
     }
 
     fn owner(&self) -> &str {
@@ -210,9 +224,17 @@ impl Cached for Refusal {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct RuntimeClassName(pub(crate) String);
 
+impl View for RuntimeClassName {
+    type Object = RuntimeClass;
+
+    fn of(class: RuntimeClass) -> Self {
+        Self(class.metadata.name.unwrap_or_default())
+    }
+}
+
 impl Cached for RuntimeClassName {
-    fn key(&self) -> Key {
-        Key::new("", &self.0)
+    fn key(&self) -> Key<'_> {
+        Key("", &self.0)
     }
 
     fn owner(&self) -> &str {

@@ -12,7 +12,7 @@ use kube::client::Body;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::view::{BatchJob, Pod, Refusal};
+use crate::view::{BatchJob, Pod, Refusal, View};
 
 pub(crate) const JOB_UID: &str = "11111111-1111-4111-8111-111111111111";
 pub(crate) const BATCH_UID: &str = "22222222-2222-4222-8222-222222222222";

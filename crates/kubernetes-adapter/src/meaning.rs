@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1 as core;
 use kube::ResourceExt;
 
 use crate::observe::{self, NodeHealth, Record, no_pod_recorded};
-use crate::view::{BatchJob, Node, Pod};
+use crate::view::{BatchJob, Node, Pod, View};
 
 /// Name of the container that runs the command.
 pub const CONTAINER: &str = crate::manifest::CONTAINER;

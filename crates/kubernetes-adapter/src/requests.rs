@@ -21,7 +21,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::observe::refusal;
-use crate::view::{BatchJob, Identity, Node, Pod};
+use crate::view::{BatchJob, Identity, Node, Pod, View};
 
 /// How long a request may take.
 const TIMEOUT: Duration = Duration::from_secs(10);

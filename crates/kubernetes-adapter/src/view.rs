@@ -2,17 +2,92 @@
 //!
 //! Values that this version does not know (a new phase, a new condition) are kept as "not terminal".
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use ayatori_core::conditions::clean;
 use ayatori_core::names::{JOB_NAME_LABEL, JOB_UID_LABEL, RESULT_FINALIZER, START_GATE};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1 as batch;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::Resource;
+use kube::core::DynamicResourceScope;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Deserializer};
 
 use crate::manifest::CONTAINER;
 
 /// How much is kept of a message from outside.
 const EXCERPT: usize = 300;
+
+/// What is kept of an object of some kind.
+pub(crate) trait View: Sized {
+    /// The kind.
+    type Object: Resource<DynamicType = ()> + DeserializeOwned;
+
+    fn of(object: Self::Object) -> Self;
+}
+
+/// An object, of which nothing but the view is kept as soon as its text has been read: a list of thousands is never
+/// in memory as a whole.
+#[derive(Debug)]
+pub(crate) struct Viewed<V> {
+    /// Its resourceVersion alone, from which a watch goes on.
+    metadata: ObjectMeta,
+    pub(crate) view: Arc<V>,
+}
+
+impl<'de, V: View> Deserialize<'de> for Viewed<V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let object = V::Object::deserialize(deserializer)?;
+        let metadata = ObjectMeta {
+            resource_version: object.meta().resource_version.clone(),
+            ..ObjectMeta::default()
+        };
+        let view = Arc::new(V::of(object));
+        Ok(Self { metadata, view })
+    }
+}
+
+impl<V> Clone for Viewed<V> {
+    fn clone(&self) -> Self {
+        Self {
+            metadata: self.metadata.clone(),
+            view: self.view.clone(),
+        }
+    }
+}
+
+/// It stands for what it is a view of.
+impl<V: View> Resource for Viewed<V> {
+    type DynamicType = ();
+    type Scope = DynamicResourceScope;
+
+    fn kind((): &()) -> Cow<'_, str> {
+        V::Object::kind(&())
+    }
+
+    fn group((): &()) -> Cow<'_, str> {
+        V::Object::group(&())
+    }
+
+    fn version((): &()) -> Cow<'_, str> {
+        V::Object::version(&())
+    }
+
+    fn plural((): &()) -> Cow<'_, str> {
+        V::Object::plural(&())
+    }
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}
 
 /// Which object it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,8 +120,10 @@ pub(crate) struct BatchJob {
     pub(crate) deadline_passed: Option<Timestamp>,
 }
 
-impl BatchJob {
-    pub(crate) fn of(job: batch::Job) -> Self {
+impl View for BatchJob {
+    type Object = batch::Job;
+
+    fn of(job: batch::Job) -> Self {
         let spec = job.spec.unwrap_or_default();
         let conditions = job.status.and_then(|s| s.conditions).unwrap_or_default();
         let holds = |type_: &str| conditions.iter().find(|c| c.type_ == type_ && c.status == "True");
@@ -145,8 +222,10 @@ pub(crate) struct Termination {
 /// The container was never started; the runtime says why.
 pub(crate) const START_ERROR: &str = "StartError";
 
-impl Pod {
-    pub(crate) fn of(pod: core::Pod) -> Self {
+impl View for Pod {
+    type Object = core::Pod;
+
+    fn of(pod: core::Pod) -> Self {
         let spec = pod.spec.unwrap_or_default();
         let status = pod.status.unwrap_or_default();
         let conditions = status.conditions.unwrap_or_default();
@@ -199,7 +278,9 @@ impl Pod {
             id: Identity::of(pod.metadata),
         }
     }
+}
 
+impl Pod {
     /// Whether our gate holds it before its command.
     pub(crate) fn is_held(&self) -> bool {
         self.gates.iter().any(|g| g == START_GATE)
@@ -255,8 +336,10 @@ pub(crate) struct Node {
     pub(crate) ready: bool,
 }
 
-impl Node {
-    pub(crate) fn of(node: core::Node) -> Self {
+impl View for Node {
+    type Object = core::Node;
+
+    fn of(node: core::Node) -> Self {
         let conditions = node.status.and_then(|s| s.conditions).unwrap_or_default();
         Self {
             name: node.metadata.name.unwrap_or_default(),
@@ -279,8 +362,10 @@ pub(crate) struct Refusal {
     pub(crate) at: Option<Timestamp>,
 }
 
-impl Refusal {
-    pub(crate) fn of(event: core::Event) -> Self {
+impl View for Refusal {
+    type Object = core::Event;
+
+    fn of(event: core::Event) -> Self {
         let about = event.involved_object;
         let series = event.series.and_then(|s| s.last_observed_time).map(|t| t.0);
         let last = event

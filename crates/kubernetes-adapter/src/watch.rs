@@ -13,20 +13,16 @@ use ayatori_core::job::Job;
 use ayatori_core::names::{JOB_UID_LABEL, START_GATE};
 use futures::stream::{self, BoxStream};
 use futures::{Stream, StreamExt};
-use k8s_openapi::api::batch::v1 as batch;
-use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client, Resource};
-use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 
-use crate::cache::{self, Cache, Cached, Filler, Key, RuntimeClassName};
+use crate::cache::{self, Cache, Cached, Filler, RuntimeClassName};
 use crate::requests::Requests;
 use crate::tidy;
-use crate::view::{BatchJob, Identity, Node, Pod, Refusal};
+use crate::view::{BatchJob, Identity, Node, Pod, Refusal, View, Viewed};
 
 /// How long a question waits for caches that are still being filled.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -41,7 +37,7 @@ pub(crate) struct Caches {
     nodes: Arc<Cache<Node>>,
     refusals: Arc<Cache<Refusal>>,
     runtime_classes: Arc<Cache<RuntimeClassName>>,
-    created: Mutex<HashMap<Key, (Instant, Arc<BatchJob>)>>,
+    created: Mutex<HashMap<(String, String), (Instant, Arc<BatchJob>)>>,
     /// The pods whose gate this process has taken off, by UID, with the version it took it off.
     opened: Mutex<HashMap<String, (Instant, String)>>,
 }
@@ -117,7 +113,7 @@ impl Caches {
     pub(crate) fn batch_job(&self, namespace: &str, name: &str) -> Option<Arc<BatchJob>> {
         self.jobs.get(namespace, name).or_else(|| {
             let created = self.created();
-            let (at, job) = created.get(&Key::new(namespace, name))?;
+            let (at, job) = created.get(&(namespace.to_owned(), name.to_owned()))?;
             (at.elapsed() < LAG).then(|| job.clone())
         })
     }
@@ -126,7 +122,7 @@ impl Caches {
     pub(crate) fn remember(&self, job: &Arc<BatchJob>) {
         let mut created = self.created();
         created.retain(|_, (at, _)| at.elapsed() < LAG);
-        created.insert(job.key(), (Instant::now(), job.clone()));
+        created.insert(names(job), (Instant::now(), job.clone()));
     }
 
     /// The pods that carry a Job's label. They claim to be its own; only their controller proves it.
@@ -181,16 +177,20 @@ impl Caches {
     }
 
     fn forget(&self, job: &BatchJob) {
-        self.created().remove(&job.key());
+        self.created().remove(&names(job));
     }
 
     fn opened(&self) -> std::sync::MutexGuard<'_, HashMap<String, (Instant, String)>> {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn created(&self) -> std::sync::MutexGuard<'_, HashMap<Key, (Instant, Arc<BatchJob>)>> {
+    fn created(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), (Instant, Arc<BatchJob>)>> {
         self.created.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn names(job: &BatchJob) -> (String, String) {
+    (job.id.namespace.clone(), job.id.name.clone())
 }
 
 async fn in_time(filled: impl Future<Output = ()>, what: &str) -> Result<(), Why> {
@@ -218,33 +218,27 @@ impl Watches {
 
         let of_jobs = {
             let caches = caches.clone();
-            mirror(Api::<batch::Job>::all(client.clone()), ours(), jobs, BatchJob::of).map(move |changed| {
+            mirror(client.clone(), ours(), jobs).map(move |changed: Vec<Arc<BatchJob>>| {
                 changed.iter().for_each(|job| caches.forget(job));
                 changed.iter().filter_map(|job| job_of(&job.id)).collect()
             })
         };
-        let of_pods =
-            mirror(Api::<core::Pod>::all(client.clone()), ours(), pods, Pod::of).map(move |changed| {
-                for pod in changed.iter().filter(|pod| tidy::is_suspect(pod)) {
-                    // Where there is no room, a round finds it.
-                    let _ = suspects.try_send(pod.clone());
-                }
-                changed.iter().filter_map(|pod| job_of(&pod.id)).collect()
-            });
+        let of_pods = mirror(client.clone(), ours(), pods).map(move |changed: Vec<Arc<Pod>>| {
+            for pod in changed.iter().filter(|pod| tidy::is_suspect(pod)) {
+                // Where there is no room, a round finds it.
+                let _ = suspects.try_send(pod.clone());
+            }
+            changed.iter().filter_map(|pod| job_of(&pod.id)).collect()
+        });
         let of_nodes = {
             let caches = caches.clone();
-            mirror(
-                Api::<core::Node>::all(client.clone()),
-                watcher::Config::default(),
-                nodes,
-                Node::of,
-            )
-            .map(move |changed| jobs_on(&caches, &changed))
+            let every = watcher::Config::default();
+            mirror(client.clone(), every, nodes).map(move |changed| jobs_on(&caches, &changed))
         };
         let of_refusals = {
             let caches = caches.clone();
             let failed = watcher::Config::default().fields("involvedObject.kind=Job,reason=FailedCreate");
-            mirror(Api::<core::Event>::all(client), failed, refusals, Refusal::of).map(move |changed| {
+            mirror(client, failed, refusals).map(move |changed: Vec<Arc<Refusal>>| {
                 changed
                     .iter()
                     .filter_map(|r| job_of(&caches.jobs.get(&r.namespace, &r.batch_name)?.id))
@@ -284,16 +278,9 @@ impl Watches {
 impl ClassWatch {
     /// Starts the watch. Which classes need which RuntimeClass is not known here, so all may have changed.
     pub(crate) fn changes(self) -> BoxStream<'static, Option<String>> {
-        let name = |class: RuntimeClass| RuntimeClassName(class.metadata.name.unwrap_or_default());
-        let config = watcher::Config::default();
-        mirror(
-            Api::<RuntimeClass>::all(self.client),
-            config,
-            self.runtime_classes,
-            name,
-        )
-        .map(|_| None)
-        .boxed()
+        mirror(self.client, watcher::Config::default(), self.runtime_classes)
+            .map(|_| None)
+            .boxed()
     }
 }
 
@@ -312,22 +299,21 @@ fn jobs_on(caches: &Caches, nodes: &[Arc<Node>]) -> Vec<ObjectRef<Job>> {
 }
 
 /// Fills a cache from a watch, for ever, and tells what changed after the cache shows it.
-fn mirror<K, V>(
-    api: Api<K>,
+fn mirror<V>(
+    client: Client,
     config: watcher::Config,
     filler: Filler<V>,
-    view: impl Fn(K) -> V + Send + 'static,
 ) -> impl Stream<Item = Vec<Arc<V>>> + Send
 where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + 'static,
-    V: Cached + PartialEq + Send + Sync + 'static,
+    V: View + Cached + PartialEq + Debug + Send + Sync + 'static,
 {
-    let events = watcher(api, config).backoff(WatchBackoff::default());
-    let shown = events.filter_map(move |event| {
+    let events = watcher(Api::<Viewed<V>>::all(client), config).backoff(WatchBackoff::default());
+    let shown = events.filter_map(|event| {
         let event = match event {
-            Ok(event) => Some(viewed(event, &view)),
+            Ok(event) => Some(viewed(event)),
             Err(error) => {
-                tracing::warn!(kind = %K::kind(&()), error = watch_error(&error), "a watch failed and is started again");
+                let kind = V::Object::kind(&());
+                tracing::warn!(%kind, error = watch_error(&error), "a watch failed and is started again");
                 None
             }
         };
@@ -340,14 +326,13 @@ where
         .filter(|changed| futures::future::ready(!changed.is_empty()))
 }
 
-fn viewed<K, V>(event: Event<K>, view: impl Fn(K) -> V) -> Event<Arc<V>> {
-    let view = |object| Arc::new(view(object));
+fn viewed<V: View>(event: Event<Viewed<V>>) -> Event<Arc<V>> {
     match event {
         Event::Init => Event::Init,
         Event::InitDone => Event::InitDone,
-        Event::InitApply(object) => Event::InitApply(view(object)),
-        Event::Apply(object) => Event::Apply(view(object)),
-        Event::Delete(object) => Event::Delete(view(object)),
+        Event::InitApply(object) => Event::InitApply(object.view),
+        Event::Apply(object) => Event::Apply(object.view),
+        Event::Delete(object) => Event::Delete(object.view),
     }
 }
 

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use ayatori_core::conditions::{self, ACCEPTED, DELETION_BLOCKED, READY, RESULT_UNKNOWN};
-use ayatori_core::job::{Job, JobState, JobStatus};
+use ayatori_core::conditions::{self, ACCEPTED, DELETION_BLOCKED, READY};
+use ayatori_core::job::{Job, JobState};
 use ayatori_core::job_class::JobClass;
 use ayatori_core::ownership::{self, Ownership};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
@@ -17,6 +17,7 @@ use opentelemetry::metrics::AsyncInstrument;
 
 use crate::backend::{Backend, Parameters};
 use crate::caches::Caches;
+use crate::kept::Kept;
 use crate::lease::Leadership;
 use crate::telemetry::Metrics;
 
@@ -107,8 +108,7 @@ impl<B: Backend> Census<B> {
     fn jobs(&self, seen: &Seen<B>, observer: &dyn AsyncInstrument<u64>) {
         let mut counts = BTreeMap::<String, BTreeMap<JobState, u64>>::new();
         seen.ours(|job, class| {
-            let state = status(job).and_then(|status| status.state);
-            tally(counts_of(&mut counts, class), state.unwrap_or(JobState::Waiting));
+            tally(counts_of(&mut counts, class), job.state);
         });
         for (class, states) in counts {
             for (state, count) in states {
@@ -124,8 +124,7 @@ impl<B: Backend> Census<B> {
     fn result_unknown(&self, seen: &Seen<B>, observer: &dyn AsyncInstrument<u64>) {
         let mut counts = BTreeMap::<String, u64>::new();
         seen.ours(|job, class| {
-            let unknown = status(job).is_some_and(|s| conditions::is_true(&s.conditions, RESULT_UNKNOWN));
-            *counts_of(&mut counts, class) += u64::from(unknown);
+            *counts_of(&mut counts, class) += u64::from(job.is_unknown);
         });
         for (class, count) in counts {
             observer.observe(count, &[KeyValue::new("class", class)]);
@@ -135,7 +134,7 @@ impl<B: Backend> Census<B> {
     fn deletions_blocked(&self, seen: &Seen<B>, observer: &dyn AsyncInstrument<u64>) {
         let blocked = |conditions: &[Condition]| conditions::is_true(conditions, DELETION_BLOCKED);
         let mut jobs = 0;
-        seen.ours(|job, _| jobs += usize::from(status(job).is_some_and(|s| blocked(&s.conditions))));
+        seen.ours(|job, _| jobs += usize::from(job.is_blocked));
         let classes = seen.our_classes().filter(|class| blocked(judged(class)));
         let parameters = seen.caches.parameters.state();
         let parameters = parameters
@@ -152,7 +151,7 @@ impl<B: Backend> Census<B> {
         let known: HashSet<_> = seen
             .jobs
             .iter()
-            .filter_map(|job| job.metadata.uid.as_deref())
+            .filter_map(|job| job.meta().uid.as_deref())
             .collect();
         let mut found = Vec::new();
         seen.backend.executions(&mut |uid| {
@@ -168,7 +167,7 @@ impl<B: Backend> Census<B> {
 struct Seen<B: Backend> {
     backend: Arc<B>,
     caches: Arc<Caches<B::Parameters>>,
-    jobs: Vec<Arc<Job>>,
+    jobs: Vec<Arc<Kept>>,
     classes: Vec<Arc<JobClass>>,
     /// Whether this process counts what nobody owns.
     deputy: bool,
@@ -176,22 +175,23 @@ struct Seen<B: Backend> {
 
 impl<B: Backend> Seen<B> {
     /// Shows the Jobs that this process counts, each with its class.
-    fn ours(&self, mut show: impl FnMut(&Job, &str)) {
+    fn ours(&self, mut show: impl FnMut(&Kept, &str)) {
         let controller = self.backend.controller_name();
         for job in &self.jobs {
-            if let Some(resolved) = status(job).and_then(|s| s.resolved_job_class.as_ref()) {
-                if resolved.controller_name == controller {
-                    show(job, &resolved.name);
+            if let Some(accepted_by) = &job.controller {
+                if **accepted_by == *controller {
+                    show(job, &job.class);
                 }
                 continue;
             }
-            let namespace = ObjectRef::new(job.metadata.namespace.as_deref().unwrap_or_default());
+            let namespace = ObjectRef::new(job.meta().namespace.as_deref().unwrap_or_default());
             let Some(namespace) = self.caches.namespaces.get(&namespace) else {
                 continue;
             };
             let classes = || self.classes.iter().map(|class| &**class);
-            let selection = ownership::select(job, namespace.annotations(), classes());
-            match ownership::of_job(job, controller, &selection, classes()) {
+            let whole = job.whole();
+            let selection = ownership::select(&whole, namespace.annotations(), classes());
+            match ownership::of_job(&whole, controller, &selection, classes()) {
                 Ownership::Owned(owned) => {
                     let class = owned.class().and_then(|class| class.metadata.name.as_deref());
                     show(job, class.unwrap_or(NO_CLASS));
@@ -233,10 +233,6 @@ impl Strangers {
         }
         orphans
     }
-}
-
-fn status(job: &Job) -> Option<&JobStatus> {
-    job.status.as_ref()
 }
 
 fn judged(class: &JobClass) -> &[Condition] {

@@ -28,6 +28,10 @@ pub fn init_logs(format: LogFormat, level: &str) -> anyhow::Result<()> {
 /// may echo an object with everything in it; h2 writes down headers, and keys are among them.
 const SILENT: [&str; 2] = ["kube_client=off", "h2=off"];
 
+/// Its span around each reconcile names the object that ours names, and is made for each that waits. Whoever asks for it
+/// by name gets it.
+const TOLD_ALREADY: &str = "kube_runtime=warn";
+
 /// What the caller wants to see, without what is never logged.
 fn filter(level: &str) -> anyhow::Result<EnvFilter> {
     let asked = level.split(',').filter(|directive| {
@@ -35,7 +39,7 @@ fn filter(level: &str) -> anyhow::Result<EnvFilter> {
             .iter()
             .any(|c| directive.trim().starts_with(c))
     });
-    let directives: Vec<_> = asked.chain(SILENT).collect();
+    let directives: Vec<_> = [TOLD_ALREADY].into_iter().chain(asked).chain(SILENT).collect();
     EnvFilter::try_new(directives.join(",")).with_context(|| format!("--log-level {level:?} is not a filter"))
 }
 
