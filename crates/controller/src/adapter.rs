@@ -246,7 +246,7 @@ pub async fn run_until<B: Backend>(
         });
     }
 
-    let desks = Arc::new(Desks::new(options.workers));
+    let desks = Arc::new(Desks::new(options.workers, caches.classes.clone()));
     let jobs = Arc::new(JobContext {
         backend: backend.clone(),
         client: client.clone(),
