@@ -314,14 +314,22 @@ mod tests {
             let fields = fields.iter().map(|field| (*field).to_owned());
             unknown.note(kind, &metadata(uid), fields.collect());
         };
-        for (kind, uid) in [("Job", "gone"), ("Job", "stays"), ("Job", "old"), ("JobClass", "class")] {
+        for (kind, uid) in [
+            ("Job", "gone"),
+            ("Job", "stays"),
+            ("Job", "old"),
+            ("JobClass", "class"),
+        ] {
             note(kind, uid, &["spec.x"]);
         }
         unknown.list("Job");
         note("Job", "stays", &["spec.x"]);
         // Shown by a list that comes by older definitions.
         note("Job", "old", &[]);
-        assert!(!unknown.of(&metadata("gone")).is_empty(), "the list is not complete yet");
+        assert!(
+            !unknown.of(&metadata("gone")).is_empty(),
+            "the list is not complete yet"
+        );
         unknown.listed("Job");
         for (uid, remains) in [("gone", false), ("stays", true), ("old", true), ("class", true)] {
             assert_eq!(!unknown.of(&metadata(uid)).is_empty(), remains, "{uid}");

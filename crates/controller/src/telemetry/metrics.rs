@@ -442,7 +442,9 @@ mod tests {
         let runbook = include_str!("../../../../docs/runbooks/reconcile-errors.md");
         let rows = runbook.lines().filter(|line| line.starts_with("| `"));
         let reasons = rows.filter_map(|row| row.split(" | ").next());
-        let mut told: Vec<_> = reasons.flat_map(|cell| cell.split('`').skip(1).step_by(2)).collect();
+        let mut told: Vec<_> = reasons
+            .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+            .collect();
         told.sort_unstable();
         let mut counted = [&FAILURES[..], &[OTHER]].concat();
         counted.sort_unstable();
