@@ -4,10 +4,10 @@
 //! by `fuzz/instrumented`, so that a stable toolchain does, and dependencies are those of every other build.
 
 use crate::{checkout, command};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail};
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 #[derive(clap::Args)]
@@ -35,8 +35,9 @@ impl Default for Args {
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let known = targets()?;
-    for target in &args.targets {
-        ensure!(known.contains(target), "there is no target {target}: {known:?}");
+    if let Some(unknown) = args.targets.iter().find(|target| !known.contains(*target)) {
+        let known = Vec::from_iter(known).join(", ");
+        bail!("there is no target {unknown}; there are {known}");
     }
     let fuzzer = build()?;
     let asked = |target: &&String| args.targets.is_empty() || args.targets.contains(*target);
@@ -84,7 +85,7 @@ fn build() -> Result<PathBuf> {
 }
 
 /// What is found anew is kept under `target/fuzz`, and tried first the next time.
-fn try_target(target: &str, args: &Args, fuzzer: &PathBuf) -> Result<()> {
+fn try_target(target: &str, args: &Args, fuzzer: &Path) -> Result<()> {
     let kept = checkout::target().join("fuzz");
     let found = kept.join("found").join(target);
     fs::create_dir_all(&found).with_context(|| format!("cannot make {}", found.display()))?;
