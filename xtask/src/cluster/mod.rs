@@ -10,6 +10,7 @@ mod description;
 mod docker;
 mod images;
 mod iptables;
+mod laid_out;
 mod node;
 mod opensandbox;
 mod parts;
@@ -21,6 +22,7 @@ mod status;
 
 pub(crate) use description::{Cluster, Mode};
 pub(crate) use images::load;
+pub(crate) use laid_out::LaidOut;
 pub(crate) use start::up;
 
 use crate::checkout;

@@ -89,7 +89,11 @@ impl Part {
         match self {
             Part::Etcd => etcd(cluster),
             Part::Apiserver => apiserver(cluster),
-            Part::ControllerManager => controller_manager(cluster),
+            Part::ControllerManager => {
+                let mut arguments = controller_manager(cluster);
+                arguments.extend(WITHOUT_LIMITS.map(str::to_owned));
+                arguments
+            }
             Part::Scheduler => scheduler(cluster),
             Part::Containerd => vec![format!("--config={}", cluster.conf("containerd.toml").display())],
             Part::Kubelet => vec![
@@ -281,6 +285,13 @@ fn apiserver(cluster: &Cluster) -> Vec<String> {
     arguments
 }
 
+/// Lifts the controller manager's limits: the defaults (20 requests a second) would be what a load test measures.
+pub(crate) const WITHOUT_LIMITS: [&str; 3] = [
+    "--kube-api-qps=1000",
+    "--kube-api-burst=2000",
+    "--concurrent-job-syncs=20",
+];
+
 fn controller_manager(cluster: &Cluster) -> Vec<String> {
     vec![
         format!(
@@ -296,10 +307,6 @@ fn controller_manager(cluster: &Cluster) -> Vec<String> {
             cluster.pki("service-accounts.key").display()
         ),
         format!("--root-ca-file={}", cluster.pki("ca.crt").display()),
-        // The defaults (20 requests a second) would be what a load test measures.
-        "--kube-api-qps=1000".into(),
-        "--kube-api-burst=2000".into(),
-        "--concurrent-job-syncs=20".into(),
         // With the kubelet's shorter heartbeat: a lost node is seen in 20 s instead of 50 s.
         "--node-monitor-grace-period=20s".into(),
     ]

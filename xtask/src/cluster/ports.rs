@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
 use std::net::{Ipv4Addr, TcpListener};
 
 /// Chosen once per cluster and remembered.
@@ -31,6 +32,21 @@ impl Ports {
         Ports::choose(
             |port| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).is_ok(),
             any_free,
+        )
+    }
+
+    /// Ports that nobody uses and nobody would expect: of a cluster beside another.
+    pub(crate) fn apart() -> Result<Ports> {
+        // Each is held until all are chosen, so that none is given twice.
+        let held = RefCell::new(Vec::new());
+        Ports::choose(
+            |_| false,
+            || {
+                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port")?;
+                let port = listener.local_addr()?.port();
+                held.borrow_mut().push(listener);
+                Ok(port)
+            },
         )
     }
 
@@ -66,6 +82,14 @@ mod tests {
     fn a_port_that_is_taken_is_replaced_and_the_others_stay() {
         let ports = Ports::choose(|port| port != 6443, || Ok(40123)).unwrap();
         assert_eq!((ports.apiserver, ports.etcd, ports.kubelet), (40123, 2379, 10250));
+    }
+
+    #[test]
+    fn the_ports_of_a_cluster_beside_another_are_all_different() {
+        let ports = serde_json::to_value(Ports::apart().unwrap()).unwrap();
+        let ports = ports.as_object().unwrap();
+        let different: std::collections::BTreeSet<_> = ports.values().map(|port| port.as_u64()).collect();
+        assert_eq!(different.len(), ports.len());
     }
 
     #[test]

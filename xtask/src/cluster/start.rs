@@ -147,7 +147,7 @@ fn fresh(mode: Mode) -> Result<()> {
     start(&cluster)
 }
 
-fn create_folders(cluster: &Cluster) -> Result<()> {
+pub(crate) fn create_folders(cluster: &Cluster) -> Result<()> {
     let state = &cluster.description.state;
     if state.as_os_str().len() > LONGEST_STATE {
         bail!(
