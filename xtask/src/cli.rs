@@ -1,6 +1,6 @@
 //! The commands by name.
 
-use crate::{book, chaos, cluster, crds, demo, deploy, fuzz, image, release, test, tool};
+use crate::{bench, book, chaos, cluster, crds, demo, deploy, fuzz, image, release, test, tool};
 use std::process::ExitCode;
 
 #[derive(clap::Parser)]
@@ -18,6 +18,8 @@ pub(crate) enum Xtask {
     Demo(demo::Args),
     /// Run Jobs while everything around them is killed, cut off and recreated, and count what really started.
     Chaos(chaos::Args),
+    /// Measure speed and size beside the native Job controller, on a control plane of its own with a simulated node.
+    Bench(bench::Args),
     /// Run every test, from unit to end-to-end, and print one summary.
     Test(test::Args),
     /// Put made-up inputs to everything that reads text from outside.
@@ -39,6 +41,7 @@ impl Xtask {
             Xtask::Deploy(args) => deploy::run(&args),
             Xtask::Demo(args) => demo::run(&args),
             Xtask::Chaos(args) => chaos::run(&args),
+            Xtask::Bench(args) => bench::run(&args),
             Xtask::Test(args) => test::run(&args),
             Xtask::Fuzz(args) => fuzz::run(&args),
             Xtask::Book(args) => book::run(&args),

@@ -4,6 +4,7 @@
 mod alert_rules;
 mod api_reference;
 mod archive;
+mod bench;
 mod book;
 mod chaos;
 mod checkout;
