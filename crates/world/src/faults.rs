@@ -27,6 +27,8 @@ pub(crate) enum Fault {
     BelievesAnotherServer,
     BelievesThatSilenceIsAnEnd,
     DropsFinalizerAtOnce,
+    WritesWithoutAVersion,
+    NeverLooksAgain,
 }
 
 impl fmt::Display for Fault {
@@ -60,6 +62,10 @@ impl fmt::Display for Fault {
             Fault::BelievesThatSilenceIsAnEnd => {
                 "a pod that vanished from a node that does not report is taken to have ended"
             }
+            Fault::WritesWithoutAVersion => {
+                "what was decided on an old copy is sent without its version, and the rules judge it"
+            }
+            Fault::NeverLooksAgain => "a Job that was seen once is not looked at again",
             Fault::DropsFinalizerAtOnce => "the finalizer is dropped as soon as the Job is being deleted",
         })
     }

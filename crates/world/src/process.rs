@@ -5,7 +5,7 @@ use crate::events::{Event, Events, Fate, free, situation};
 use crate::eyes::{List, Sight};
 use crate::faults::Fault;
 use crate::mind::{Did, Left, Listed, LiveSight, Move, Query, Reply, Situation};
-use crate::objects::{Card, Edit, Version};
+use crate::objects::{Card, Edit, Version, broken_rule};
 use crate::promises::Broken;
 use crate::state::{SLOTS, Waits, World};
 
@@ -25,7 +25,8 @@ impl Events<'_> {
             Waits::Nothing => {}
             Waits::Creation | Waits::Start => return self.waiting(who),
         }
-        if process.is_idle() && process.copy != here.job {
+        let looks = !(self.has(Fault::NeverLooksAgain) && process.copy.exists());
+        if process.is_idle() && process.copy != here.job && looks {
             let mut world = here;
             world.processes[who].copy = here.job;
             self.fair(Event::Sees { who }, world);
@@ -109,7 +110,8 @@ impl Events<'_> {
         let mut to = to;
         if world.job != copy {
             let stored = self.mind.library.card(world.job).uid;
-            if !self.has(Fault::TrustsStaleReads) || stored != from_card.uid || !world.job.exists() {
+            let overwrites = self.has(Fault::TrustsStaleReads) || self.has(Fault::WritesWithoutAVersion);
+            if !overwrites || stored != from_card.uid || !world.job.exists() {
                 world.processes[who].rests();
                 return self.fair(
                     Event::Writes {
@@ -121,6 +123,10 @@ impl Events<'_> {
                 );
             }
             to = self.mind.library.edit(world.job, Edit::Overwrite(to));
+            let (old, new) = (self.mind.library.job(world.job), self.mind.library.job(to));
+            if self.has(Fault::WritesWithoutAVersion) && broken_rule(old, new).is_some() {
+                world.breaks(Broken::WriteRefused);
+            }
         } else if illegal {
             world.breaks(Broken::WriteRefused);
         }

@@ -39,6 +39,8 @@ pub(crate) enum Promise {
     FinalizerKept,
     OwnExecutionsOnly,
     LegalWrites,
+    /// Not seen in a state, but in where it leads: see [`crate::search`].
+    AnEnd,
 }
 
 impl fmt::Display for Promise {
@@ -51,6 +53,7 @@ impl fmt::Display for Promise {
             Promise::FinalizerKept => "the finalizer stays while something runs",
             Promise::OwnExecutionsOnly => "nobody else's executions are touched",
             Promise::LegalWrites => "no write is refused",
+            Promise::AnEnd => "every Job comes to its end",
         })
     }
 }

@@ -32,12 +32,12 @@ impl Table {
     fn head(self) -> &'static str {
         match self {
             Table::Scenarios => {
-                "| backend | scenario | controllers | states | transitions | decisions | cramped |\n\
-                 | --- | --- | ---: | ---: | ---: | ---: | ---: |\n"
+                "| backend | scenario | controllers | states | transitions | decisions | cramped | undecided |\n\
+                 | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n"
             }
             Table::Widest => {
-                "| backend | scenario | controllers | states | transitions | decisions | cramped | complete | seconds |\n\
-                 | --- | --- | ---: | ---: | ---: | ---: | ---: | --- | ---: |\n"
+                "| backend | scenario | controllers | states | transitions | decisions | cramped | undecided | complete | seconds |\n\
+                 | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: |\n"
             }
             Table::Faults => {
                 "| backend | test | fault | breaks | in steps | found after states |\n\
@@ -57,16 +57,16 @@ impl Table {
     /// How many cells are the same each time.
     fn checked(self) -> usize {
         match self {
-            Table::Scenarios => 7,
-            Table::Widest => 8,
+            Table::Scenarios => 8,
+            Table::Widest => 9,
             Table::Faults => 6,
         }
     }
 }
 
 const TOTALS: &str = "<!-- totals -->\n";
-const TOTALS_HEAD: &str = "| backend | controllers | scenarios | states | transitions | promises broken | Jobs without an end |\n\
-                           | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n";
+const TOTALS_HEAD: &str = "| backend | controllers | scenarios | states | transitions | promises broken | Jobs without an end | undecided |\n\
+                           | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n";
 const END: &str = "<!-- end -->";
 
 /// The root of the checkout.
@@ -166,9 +166,9 @@ fn with_rows(page: &str, mark: &str, head: &str, rows: &[Vec<String>]) -> String
 /// without an end, has no row.
 fn totals(rows: &[Vec<String>]) -> Vec<Vec<String>> {
     let number = |cell: &str| -> usize { cell.replace(',', "").parse().expect("a number") };
-    let mut sums: BTreeMap<[String; 2], [usize; 3]> = BTreeMap::new();
+    let mut sums: BTreeMap<[String; 2], [usize; 4]> = BTreeMap::new();
     for row in rows {
-        let [backend, _, controllers, states, transitions, ..] = row.as_slice() else {
+        let [backend, _, controllers, states, transitions, .., undecided] = row.as_slice() else {
             panic!("a row of the page is cut: {row:?}");
         };
         for key in [
@@ -179,15 +179,27 @@ fn totals(rows: &[Vec<String>]) -> Vec<Vec<String>> {
             sum[0] += 1;
             sum[1] += number(states);
             sum[2] += number(transitions);
+            sum[3] += number(undecided);
         }
     }
     sums.into_iter()
-        .map(|([backend, controllers], sum)| {
-            let mut row = vec![backend, controllers];
-            row.extend(sum.map(figure));
-            row.extend(["0".to_owned(), "0".to_owned()]);
-            row
-        })
+        .map(
+            |([backend, controllers], [scenarios, states, transitions, undecided])| {
+                let [scenarios, states, transitions] = [scenarios, states, transitions].map(figure);
+                let none = || "0".to_owned();
+                let undecided = figure(undecided);
+                vec![
+                    backend,
+                    controllers,
+                    scenarios,
+                    states,
+                    transitions,
+                    none(),
+                    none(),
+                    undecided,
+                ]
+            },
+        )
         .collect()
 }
 

@@ -111,6 +111,7 @@ fn row(scene: &Scene, findings: &Findings) -> Vec<String> {
         ]
         .map(figure),
     );
+    row.push(findings.undecided.map_or_else(|| "not judged".to_owned(), figure));
     row
 }
 
@@ -156,11 +157,14 @@ fn is_found(scene: Scene, fault: Fault, promise: Promise) {
     };
     let findings = search(&scene, bound);
     println!("{findings}");
-    let (steps, story) = findings
+    let broken = findings
         .broken
         .iter()
-        .find(|(broken, _)| broken.promise() == promise)
+        .find(|(broken, _)| broken.promise() == promise);
+    let stuck = findings.stuck.as_ref().filter(|_| promise == Promise::AnEnd);
+    let (steps, story) = broken
         .map(|(_, told)| told)
+        .or(stuck.map(|(_, told)| told))
         .unwrap_or_else(|| panic!("{fault:?} was not found: {findings}"));
     proof::tell(scene.name, &format!("Deliberate fault: {fault}.\n\n{story}"));
     proof::hold(
@@ -275,6 +279,9 @@ found! {
     a_request_that_is_sent_again_is_found: ResendsUnanswered breaks OneStart in SINGLE_SHOT, NEVER;
     a_request_that_is_repeated_below_is_found: RepeatsRequests breaks OneStart in SINGLE_SHOT, NEVER;
     a_lost_execution_that_is_replaced_is_found: RunsTheLostAgain breaks OneStart in NAMED, Budget { outsider: 1, ..NEVER };
+    a_result_that_is_overwritten_is_found: TrustsStaleReads breaks FinalResult in NAMED, Budget { cancel: 1, ..NEVER };
+    a_write_against_the_rules_is_found: WritesWithoutAVersion breaks LegalWrites in NAMED, NEVER;
+    a_job_that_nobody_looks_at_is_found: NeverLooksAgain breaks AnEnd in NAMED, NEVER;
     trust_in_stale_reads_is_found: TrustsStaleReads breaks OneStart in SINGLE_SHOT, NEVER;
     a_command_without_a_fence_is_found: IgnoresTheFence breaks TrueResult in SINGLE_SHOT, NEVER;
     a_clock_read_too_late_is_found: ReadsTheClockAfterwards breaks TrueResult in SINGLE_SHOT, NEVER;

@@ -23,8 +23,11 @@ pub(crate) struct Findings {
     pub(crate) time: Duration,
     /// Each broken promise, with the shortest way to it, and how many steps that has.
     pub(crate) broken: BTreeMap<Broken, (usize, String)>,
-    /// How many states the Job never leaves for its end, and the shortest way to one.
-    pub(crate) stuck: Option<(usize, String)>,
+    /// States from which the Job comes to its end, if at all, only by way of cramped ones. Not known where the search was
+    /// cut off.
+    pub(crate) undecided: Option<usize>,
+    /// How many states the Job never leaves for its end, and the shortest way to one, with its steps.
+    pub(crate) stuck: Option<(usize, (usize, String))>,
     /// Whether the search was cut off.
     pub(crate) cut: bool,
 }
@@ -70,15 +73,19 @@ pub(crate) fn search(scene: &Scene, bound: Bound) -> Findings {
                 roads.lead_to(there);
             }
         }
-        roads.end_of(is_cramped || world.broken.is_some() || has_come_to_its_end(&world, &mind));
+        roads.all_of_a_state(if world.broken.is_some() || has_come_to_its_end(&world, &mind) {
+            Prospect::AnEnd
+        } else if is_cramped {
+            Prospect::Cramped
+        } else {
+            Prospect::None
+        });
         here += 1;
     }
     let unfinished = index(here) < atlas.len();
-    let stuck = if unfinished {
-        Vec::new()
-    } else {
-        roads.never_ending()
-    };
+    let ends = (!unfinished).then(|| roads.ends());
+    let undecided = ends.as_ref().map(|ends| ends.undecided);
+    let stuck = ends.map(|ends| ends.never).unwrap_or_default();
     let tell = |mind: &mut Mind, end: u32| {
         let mut path = vec![end];
         let mut number = end;
@@ -100,9 +107,8 @@ pub(crate) fn search(scene: &Scene, bound: Bound) -> Findings {
             .into_iter()
             .map(|(cause, end)| (cause, tell(&mut mind, end)))
             .collect(),
-        stuck: stuck
-            .first()
-            .map(|first| (stuck.len(), tell(&mut mind, *first).1)),
+        stuck: stuck.first().map(|first| (stuck.len(), tell(&mut mind, *first))),
+        undecided,
         time: began.elapsed(),
         cut: unfinished && !found,
     }
@@ -112,14 +118,32 @@ fn index(number: u32) -> usize {
     usize::try_from(number).unwrap()
 }
 
+/// What is known of a state's way to the end of the Job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Prospect {
+    /// Nothing, yet.
+    None,
+    /// Steps are missing.
+    Cramped,
+    /// The Job is at its end, or known to come to it.
+    AnEnd,
+}
+
+/// Where the Job does not surely come to its end.
+struct Ends {
+    /// How many states lead to an end, if at all, only by way of cramped ones.
+    undecided: usize,
+    /// The states that lead to neither.
+    never: Vec<u32>,
+}
+
 /// From every state, in their order, where the events lead that come by themselves.
 #[derive(Default)]
 struct Roads {
     there: Vec<u32>,
     /// Where the roads of each state end in the list of all.
     ends: Vec<u32>,
-    /// Whether the Job is at its end in a state, or known to come to it.
-    good: Vec<bool>,
+    prospects: Vec<Prospect>,
 }
 
 impl Roads {
@@ -127,37 +151,53 @@ impl Roads {
         self.there.push(there);
     }
 
-    /// These were all roads of the next state, which is an end or not.
-    fn end_of(&mut self, is_an_end: bool) {
+    /// These were all roads of the next state.
+    fn all_of_a_state(&mut self, prospect: Prospect) {
         self.ends
             .push(u32::try_from(self.there.len()).expect("fewer than four thousand million"));
-        self.good.push(is_an_end);
+        self.prospects.push(prospect);
     }
 
-    /// The states from which no row of fair events leads to an end. If every state has such a row, then every Job
-    /// ends in every run in which whatever is possible again and again happens at some time.
-    ///
-    /// Roads lead mostly to states that were found later, so a sweep from the last to the first settles nearly all.
-    fn never_ending(mut self) -> Vec<u32> {
+    /// If every state has a row of fair events to an end, then every Job ends in every run in which whatever is possible
+    /// again and again happens at some time.
+    fn ends(mut self) -> Ends {
+        self.spread();
+        let known = self.prospects.iter().filter(|p| **p == Prospect::AnEnd).count();
+        let all = self.prospects.len();
+        for prospect in &mut self.prospects {
+            if *prospect == Prospect::Cramped {
+                *prospect = Prospect::AnEnd;
+            }
+        }
+        self.spread();
+        let never: Vec<_> = (0..)
+            .zip(self.prospects)
+            .filter_map(|(number, prospect)| (prospect != Prospect::AnEnd).then_some(number))
+            .collect();
+        Ends {
+            undecided: all - known - never.len(),
+            never,
+        }
+    }
+
+    /// What leads to an end has one. Roads lead mostly to states that were found later, so a sweep from the last to the
+    /// first settles nearly all.
+    fn spread(&mut self) {
         let mut changed = true;
         while changed {
             changed = false;
-            for here in (0..self.good.len()).rev() {
-                if self.good[here] {
+            for here in (0..self.prospects.len()).rev() {
+                if self.prospects[here] == Prospect::AnEnd {
                     continue;
                 }
                 let first = if here == 0 { 0 } else { index(self.ends[here - 1]) };
-                let leads_on = |there: &u32| self.good[index(*there)];
+                let leads_on = |there: &u32| self.prospects[index(*there)] == Prospect::AnEnd;
                 if self.there[first..index(self.ends[here])].iter().any(leads_on) {
-                    self.good[here] = true;
+                    self.prospects[here] = Prospect::AnEnd;
                     changed = true;
                 }
             }
         }
-        (0..)
-            .zip(self.good)
-            .filter_map(|(number, good)| (!good).then_some(number))
-            .collect()
     }
 }
 
@@ -165,7 +205,7 @@ impl fmt::Display for Findings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "{} with {}: {} states, {} transitions, {} decisions, {} cramped, {:.1} s{}",
+            "{} with {}: {} states, {} transitions, {} decisions, {} cramped, {:?} undecided, {:.1} s{}",
             self.name,
             if self.controllers == 1 {
                 "one controller"
@@ -176,13 +216,14 @@ impl fmt::Display for Findings {
             self.transitions,
             self.decisions,
             self.cramped,
+            self.undecided,
             self.time.as_secs_f64(),
             if self.cut { ", CUT OFF" } else { "" },
         )?;
         for (cause, (_, story)) in &self.broken {
             writeln!(f, "BROKEN {:?}: {cause}\n{story}", cause.promise())?;
         }
-        if let Some((count, story)) = &self.stuck {
+        if let Some((count, (_, story))) = &self.stuck {
             writeln!(
                 f,
                 "{count} states from which the Job never comes to its end, such as:\n{story}"
