@@ -24,7 +24,7 @@ const MORE: u32 = 300;
 const REST: Duration = Duration::from_secs(10);
 
 pub(crate) async fn measure(stage: &Stage, size: Size) -> anyhow::Result<Outcome> {
-    let arena = Arena::open(stage, Limits::Lifted).await?;
+    let mut arena = Arena::open(stage, Limits::Lifted).await?;
     let mut adapter = Adapter::of_pods(&arena).await?;
     let prototype = Prototype::of(&arena, Peer::Ours, Condition::Live).await?;
     let (mut throughput, mut memory, mut restart) = (Lines::new(), Lines::new(), Lines::new());
@@ -36,8 +36,7 @@ pub(crate) async fn measure(stage: &Stage, size: Size) -> anyhow::Result<Outcome
         }
         let looked = adapter.reconciles().await? as u32;
         arena
-            .store
-            .put(prototype.copies("live", there..jobs, |_| LONG))
+            .lay_out(prototype.copies("live", there..jobs, |_| LONG))
             .await?;
         adapter.when_settled(looked.saturating_add(jobs - there)).await?;
         there = jobs;

@@ -25,15 +25,12 @@ const SETTLING: Duration = Duration::from_secs(60);
 const REST: Duration = Duration::from_secs(120);
 
 pub(crate) async fn measure(stage: &Stage, size: Size) -> anyhow::Result<Outcome> {
-    let arena = Arena::open(stage, Limits::Lifted).await?;
+    let mut arena = Arena::open(stage, Limits::Lifted).await?;
     let mut adapter = Adapter::of_pods(&arena).await?;
     let jobs = size.of(JOBS);
     for (prefix, condition) in [("live", Condition::Live), ("finished", Condition::Finished)] {
         let prototype = Prototype::of(&arena, Peer::Ours, condition).await?;
-        arena
-            .store
-            .put(prototype.copies(prefix, 0..jobs, |_| LONG))
-            .await?;
+        arena.lay_out(prototype.copies(prefix, 0..jobs, |_| LONG)).await?;
     }
     adapter.when_settled(2 * jobs).await?;
     tokio::time::sleep(size.time(SETTLING)).await;

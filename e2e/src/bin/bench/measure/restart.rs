@@ -34,15 +34,12 @@ const LISTS: [&str; 3] = [
 ];
 
 pub(crate) async fn measure(stage: &Stage, size: Size) -> anyhow::Result<Outcome> {
-    let arena = Arena::open(stage, Limits::Lifted).await?;
+    let mut arena = Arena::open(stage, Limits::Lifted).await?;
     let adapter = Adapter::of_pods(&arena).await?;
     let prototype = Prototype::of(&arena, Peer::Ours, Condition::Live).await?;
     adapter.stop().await?;
     let jobs = size.of(JOBS);
-    arena
-        .store
-        .put(prototype.copies("live", 0..jobs, |_| LONG))
-        .await?;
+    arena.lay_out(prototype.copies("live", 0..jobs, |_| LONG)).await?;
     // kube-controller-manager looks at them too.
     tokio::time::sleep(size.time(Duration::from_secs(60))).await;
 
