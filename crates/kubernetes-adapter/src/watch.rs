@@ -30,6 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long what this process did stands in for a watch that does not show it yet.
 const LAG: Duration = Duration::from_secs(10);
 
+/// The batch Jobs this process has just created or read live, by namespace and name, and when that was.
+type Created = HashMap<(String, String), (Instant, Arc<BatchJob>)>;
+
 /// What the watches have shown.
 pub(crate) struct Caches {
     jobs: Arc<Cache<BatchJob>>,
@@ -37,7 +40,7 @@ pub(crate) struct Caches {
     nodes: Arc<Cache<Node>>,
     refusals: Arc<Cache<Refusal>>,
     runtime_classes: Arc<Cache<RuntimeClassName>>,
-    created: Mutex<HashMap<(String, String), (Instant, Arc<BatchJob>)>>,
+    created: Mutex<Created>,
     /// The pods whose gate this process has taken off, by UID, with the version it took it off.
     opened: Mutex<HashMap<String, (Instant, String)>>,
 }
@@ -184,7 +187,7 @@ impl Caches {
         self.opened.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn created(&self) -> std::sync::MutexGuard<'_, HashMap<(String, String), (Instant, Arc<BatchJob>)>> {
+    fn created(&self) -> std::sync::MutexGuard<'_, Created> {
         self.created.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
