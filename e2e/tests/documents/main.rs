@@ -3,6 +3,7 @@
 
 mod demo;
 mod exceptions;
+mod flags;
 mod output;
 mod page;
 mod stage;
