@@ -25,6 +25,9 @@ use crate::plan::Class;
 /// Between two recreations of a class.
 const RECREATION: Duration = Duration::from_secs(8);
 
+/// How long a class may be held by its Jobs, which have to start and end first, amid faults.
+const GOING: Duration = Duration::from_secs(600);
+
 /// The four classes, and their parameters of the same names.
 pub(crate) struct Classes<'a> {
     pub(crate) ground: &'a Ground,
@@ -153,7 +156,7 @@ where
         })
         .await?;
     }
-    let end = Instant::now() + OUTAGE;
+    let end = Instant::now() + GOING;
     loop {
         if persist("looking for a class", async || api.get_opt(name).await)
             .await?
