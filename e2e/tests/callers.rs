@@ -1,21 +1,31 @@
 //! The callers of the how-tos, each as it stands there: what they say of a Job is what became of it.
 
+use std::convert::Infallible;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, ensure};
+use axum::Router;
+use axum::body::Body;
+use axum::routing::{patch, post};
 use ayatori_core::conditions::{self, STARTED};
 use ayatori_core::job::{Job, Outcome};
 use ayatori_core::names::NAMESPACE_DEFAULT_CLASS;
-use ayatori_e2e::api::merged;
+use ayatori_e2e::api::{PATIENCE, merged};
 use ayatori_e2e::shell::Shell;
 use ayatori_e2e::world::{IMAGE, World, result, with_world};
 use futures::future::try_join_all;
+use futures::stream;
+use http::StatusCode;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use tokio::net::TcpListener;
 use tokio::process::Command;
 
 /// A Job, and how a caller of it has to end.
@@ -120,15 +130,26 @@ fn python() -> anyhow::Result<PathBuf> {
     Ok(PathBuf::from(path))
 }
 
-/// Writes the manifest of a Job whose name is generated.
-fn manifest(shell: &Shell, name: &str, script: &str, more: &Value) -> anyhow::Result<PathBuf> {
+/// A Job whose name is generated, in the namespace of the context unless it names one.
+fn job(name: &str, namespace: Option<&str>, script: &str, more: &Value) -> Value {
     let spec = merged(json!({ "image": IMAGE, "command": ["sh", "-c", script] }), more);
-    let job = json!({
+    json!({
         "apiVersion": "execution.ayatori.ddupan.top/v1alpha1",
         "kind": "Job",
-        "metadata": { "generateName": format!("{name}-") },
+        "metadata": { "generateName": format!("{name}-"), "namespace": namespace },
         "spec": spec,
-    });
+    })
+}
+
+/// Writes the manifest of a Job in the namespace of the context.
+fn manifest(shell: &Shell, name: &str, script: &str, more: &Value) -> anyhow::Result<PathBuf> {
+    let job = job(name, None, script, more);
+    shell.write(&format!("{name}.yaml"), &job.to_string())
+}
+
+/// Writes the manifest of a Job in the test's namespace, for a terminal whose context has another.
+fn manifest_elsewhere(world: &World, shell: &Shell, name: &str, script: &str) -> anyhow::Result<PathBuf> {
+    let job = job(name, Some(&world.namespace), script, &json!({}));
     shell.write(&format!("{name}.yaml"), &job.to_string())
 }
 
@@ -248,15 +269,16 @@ async fn a_shell_step_ends_as_its_job_did() -> anyhow::Result<()> {
             Ok(shell_step(&shell, file, seconds))
         })
         .await?;
-        let loud = manifest(&shell, "loud", "echo it works; exit 7", &json!({}))?;
+        let elsewhere = Shell::of("default").await?;
+        let loud = manifest_elsewhere(&world, &elsewhere, "loud", "echo it works; exit 7")?;
         check(
             "loud",
-            &shell_step(&shell, &loud, "120").output().await?,
+            &shell_step(&elsewhere, &loud, "120").output().await?,
             7,
             "it works",
         )?;
         let two = std::fs::read_to_string(&loud)?;
-        let two = shell.write("two.yaml", &format!("{two}\n{two}"))?;
+        let two = shell.write("two.yaml", &format!("{two}\n---\n{two}"))?;
         let says = "exactly one Job";
         check("two", &shell_step(&shell, &two, "120").output().await?, 125, says)
     })
@@ -266,9 +288,10 @@ async fn a_shell_step_ends_as_its_job_did() -> anyhow::Result<()> {
 #[tokio::test]
 async fn a_shell_step_that_is_stopped_cancels_its_job() -> anyhow::Result<()> {
     with_world(async |world: World| {
-        let shell = terminal(&world).await?;
-        let file = manifest(&shell, "long", LONG, &json!({}))?;
-        stop(&world, shell_step(&shell, &file, "120")).await
+        terminal(&world).await?;
+        let elsewhere = Shell::of("default").await?;
+        let file = manifest_elsewhere(&world, &elsewhere, "long", LONG)?;
+        stop(&world, shell_step(&elsewhere, &file, "120")).await
     })
     .await
 }
@@ -298,6 +321,61 @@ async fn a_python_program_that_is_stopped_cancels_its_job() -> anyhow::Result<()
         stop(&world, python_step(&shell, &world.namespace, &file, "120")?).await
     })
     .await
+}
+
+/// An API server that takes a Job and begins to answer a watch. Then nothing comes any more, as after a connection has
+/// died without a word.
+async fn silent_server(asked_to_cancel: Arc<AtomicBool>) -> anyhow::Result<String> {
+    let taken = || json!({ "metadata": { "name": "silent" } }).to_string();
+    let watch = async || Body::from_stream(stream::pending::<Result<Vec<u8>, Infallible>>());
+    let jobs = "/apis/execution.ayatori.ddupan.top/v1alpha1/namespaces/nowhere/jobs";
+    let cancel = async move || {
+        asked_to_cancel.store(true, Ordering::SeqCst);
+        taken()
+    };
+    let server = Router::new()
+        .route(
+            jobs,
+            post(async move || (StatusCode::CREATED, taken())).get(watch),
+        )
+        .route(&format!("{jobs}/silent"), patch(cancel));
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
+    let address = format!("http://{}", listener.local_addr()?);
+    tokio::spawn(async move { axum::serve(listener, server).await });
+    Ok(address)
+}
+
+#[tokio::test]
+async fn a_python_program_whose_connection_dies_without_a_word_ends_in_time() -> anyhow::Result<()> {
+    let asked_to_cancel = Arc::new(AtomicBool::new(false));
+    let server = silent_server(asked_to_cancel.clone()).await?;
+    let folder = tempfile::tempdir()?;
+    let (file, kubeconfig) = (folder.path().join("job.yaml"), folder.path().join("kubeconfig"));
+    std::fs::write(&file, job("silent", None, "true", &json!({})).to_string())?;
+    let to_it = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "silent",
+        "contexts": [{ "name": "silent", "context": { "cluster": "silent", "user": "silent" } }],
+        "clusters": [{ "name": "silent", "cluster": { "server": server } }],
+        "users": [{ "name": "silent", "user": {} }],
+    });
+    std::fs::write(&kubeconfig, to_it.to_string())?;
+    let mut program = Command::new(python()?);
+    program
+        .arg(caller("run_job.py"))
+        .args(["nowhere".as_ref(), file.as_os_str(), "1".as_ref()])
+        .env("KUBECONFIG", &kubeconfig)
+        .kill_on_drop(true);
+    let output = tokio::time::timeout(PATIENCE, program.output())
+        .await
+        .context("it still waits")??;
+    check("a dead connection", &output, 125, "not finished within 1 s")?;
+    ensure!(
+        asked_to_cancel.load(Ordering::SeqCst),
+        "it did not cancel the Job"
+    );
+    Ok(())
 }
 
 #[tokio::test]
