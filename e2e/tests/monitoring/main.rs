@@ -119,8 +119,21 @@ async fn run_jobs(sandboxes: &Sandboxes, prometheus: &Prometheus) -> anyhow::Res
         run_three("in-a-pod", world, prometheus, |name, then| world.job(name, then)),
         run_three("in-a-sandbox", world, prometheus, |name, then| server
             .job(name, then)),
+        hold_one(world, prometheus),
     )?;
     Ok(())
+}
+
+/// One that waits.
+async fn hold_one(world: &World, prometheus: &Prometheus) -> anyhow::Result<()> {
+    let mut held = world.job("held", "exit 0");
+    held.spec.suspend = Some(true);
+    world.create(&held).await?;
+    eventually("the Job that waits is scraped", async || {
+        let waits = prometheus.history("ayatori_jobs{state=\"Suspended\"}").await?;
+        Ok(!waits.is_empty())
+    })
+    .await
 }
 
 /// One that fails and two that succeed, of which the last goes after its TTL.
