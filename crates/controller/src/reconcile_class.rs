@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use ayatori_core::admission;
 use ayatori_core::class::{self, Facts, Parameters as Known, ParametersStep, Step, carries};
+use ayatori_core::conditions::READY;
 use ayatori_core::execution::Why;
 use ayatori_core::job::Job;
 use ayatori_core::job_class::JobClass;
@@ -34,6 +35,8 @@ use crate::telemetry::Metrics;
 
 /// How often the backend of a class is probed.
 const PROBE: Duration = Duration::from_secs(30);
+/// How soon it is probed again when it was lost.
+const PROBE_AGAIN: Duration = Duration::from_secs(3);
 /// How long one pass may take in all.
 const PASS: Duration = Duration::from_secs(60);
 /// How long a probe may take.
@@ -135,7 +138,10 @@ async fn pass<B: Backend>(
         };
         let deleting = class.metadata.deletion_timestamp.is_some();
         class = match step {
-            Step::Wait => return Ok(Some(if deleting { BLOCKED } else { PROBE })),
+            Step::Wait => {
+                let again = probe_again(&class, now);
+                return Ok(Some(if deleting { again.min(BLOCKED) } else { again }));
+            }
             Step::AskReadiness => {
                 facts.readiness = Some(context.probe(&class, parameters.as_deref()).await);
                 continue;
@@ -170,6 +176,20 @@ async fn pass<B: Backend>(
         };
     }
     Err(WriteError::Stale)
+}
+
+/// When to probe again. What was lost may have been lost for a moment, in which nothing new is executed: so soon at
+/// first, and then after as long again as it has been away.
+fn probe_again(class: &JobClass, now: Timestamp) -> Duration {
+    let conditions = class.status.iter().flat_map(|status| &status.conditions);
+    let mut lost = conditions
+        .filter(|condition| condition.type_ == READY && condition.status == "False")
+        .map(|condition| now.duration_since(condition.last_transition_time.0));
+    lost.next_back().map_or(PROBE, |away| {
+        Duration::try_from(away)
+            .unwrap_or_default()
+            .clamp(PROBE_AGAIN, PROBE)
+    })
 }
 
 impl<B: Backend> ClassContext<B> {
@@ -371,7 +391,44 @@ where
 mod tests {
     use std::future::{pending, ready};
 
+    use ayatori_core::job_class::{JobClassSpec, JobClassStatus};
+    use jiff::SignedDuration;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
     use super::*;
+
+    #[test]
+    fn what_was_lost_is_probed_again_soon_and_then_less_and_less_often() {
+        let began = Timestamp::UNIX_EPOCH;
+        let class = |status: &str| JobClass {
+            status: Some(JobClassStatus {
+                conditions: vec![Condition {
+                    type_: READY.to_owned(),
+                    status: status.to_owned(),
+                    reason: "Reason".to_owned(),
+                    message: String::new(),
+                    observed_generation: None,
+                    last_transition_time: Time(began),
+                }],
+                ..JobClassStatus::default()
+            }),
+            ..JobClass::new("class", JobClassSpec::default())
+        };
+        for (status, away, again) in [
+            ("True", 0, 30),
+            ("False", -5, 3),
+            ("False", 0, 3),
+            ("False", 4, 4),
+            ("False", 20, 20),
+            ("False", 300, 30),
+        ] {
+            let now = began + SignedDuration::from_secs(away);
+            let told = probe_again(&class(status), now);
+            assert_eq!(told, Duration::from_secs(again), "{status} for {away} s");
+        }
+        let unjudged = JobClass::new("class", JobClassSpec::default());
+        assert_eq!(probe_again(&unjudged, began), PROBE);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_pass_ends_in_time_and_failures_of_one_object_are_repeated_less_and_less_often() {
