@@ -225,6 +225,18 @@ pub async fn eventually(what: &str, ask: impl AsyncFn() -> anyhow::Result<bool>)
         .with_context(|| format!("not within {} s: {what}", PATIENCE.as_secs()))?
 }
 
+/// Returns once no namespace is being deleted. Who restarts the API server waits for that: one that has just come up may
+/// not serve our definitions yet, and a namespace that goes in that moment leaves its Jobs behind, which nobody can
+/// write any more.
+pub async fn when_no_namespace_goes(client: &Client) -> anyhow::Result<()> {
+    let namespaces = Api::<Namespace>::all(client.clone());
+    eventually("no namespace is being deleted", async || {
+        let all = namespaces.list_metadata(&ListParams::default()).await?;
+        Ok(all.iter().all(|one| one.metadata.deletion_timestamp.is_none()))
+    })
+    .await
+}
+
 /// What the API server did with a request.
 #[derive(Clone, Copy, Debug)]
 pub enum Verdict {

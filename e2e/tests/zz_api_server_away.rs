@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use ayatori_core::job::{Job, Outcome};
+use ayatori_e2e::api::when_no_namespace_goes;
 use ayatori_e2e::replica::xtask;
 use ayatori_e2e::world::{PATIENCE, World, expect, is_finished, with_world};
 use kube::runtime::wait::await_condition;
@@ -19,6 +20,7 @@ const RECOVERY: Duration = Duration::from_secs(150);
 #[tokio::test(flavor = "multi_thread")]
 async fn an_outage_of_the_api_server_loses_no_result_and_starts_nothing_twice() -> anyhow::Result<()> {
     with_world(async |world: World| {
+        when_no_namespace_goes(&world.client).await?;
         let mut expires = world.job("expires", "true");
         expires.spec.ttl_seconds_after_finished = Some(20);
         world.create(&expires).await?;

@@ -25,8 +25,8 @@ async fn limits_are_sent_in_whole_bytes_and_millicores_and_never_rounded_down() 
         let _adapter = trial.start().await?;
         for (cpu, memory, sent_cpu, sent_memory) in [
             ("100u", "1.5Gi", "10m", "1610612736"),
-            ("1k", "512m", "1000000m", "1"),
-            ("0.1", "1e3", "100m", "1000"),
+            ("1k", "8192001m", "1000000m", "8193"),
+            ("0.1", "1e4", "100m", "10000"),
         ] {
             let quantities = ResourceQuantities {
                 cpu: Some(Quantity(cpu.to_owned())),

@@ -32,7 +32,7 @@ pub(crate) const EXPECTED: [(&str, &[(&str, &str)]); 10] = [
     ("AyatoriDefaultJobClassAmbiguous", &[]),
     (
         "AyatoriUndecodableObjects",
-        &[("job", BUSY), ("controller", "OpenSandboxExecutionParameters")],
+        &[("job", BUSY), ("kind", "OpenSandboxExecutionParameters")],
     ),
 ];
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use ayatori_core::names::{JOB_NAMESPACE_LABEL, JOB_UID_LABEL};
-use ayatori_e2e::api::PATIENCE;
+use ayatori_e2e::api::{PATIENCE, when_no_namespace_goes};
 use ayatori_e2e::counter::Counter;
 use ayatori_e2e::gate::Gate;
 use ayatori_e2e::replica::{Adapter, Stage, xtask};
@@ -62,6 +62,7 @@ pub(crate) async fn run(plan: &Plan) -> anyhow::Result<Report> {
     let mut report = None;
     with_sandboxes(async |sandboxes: Sandboxes| {
         let client = sandboxes.world.client.clone();
+        when_no_namespace_goes(&client).await?;
         let pods = Stage::take_from(&client, Adapter::Kubernetes).await?;
         let boxes = Stage::take_from(&client, Adapter::OpenSandbox).await?;
         let outcome = on_stages(plan, sandboxes, &pods, &boxes).await;
