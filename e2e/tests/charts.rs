@@ -149,7 +149,8 @@ async fn what_the_charts_render_is_valid_by_default_and_with_everything_on() -> 
     .await
 }
 
-/// Every object says what it belongs to, by the usual labels, and no image is whatever is newest.
+/// Every object says what it belongs to, by the usual labels, no image is whatever is newest, and numbers are written
+/// out.
 fn keeps_conventions(object: &Value, namespace: &str) -> anyhow::Result<()> {
     let text = |pointer: &str| {
         object
@@ -158,6 +159,14 @@ fn keeps_conventions(object: &Value, namespace: &str) -> anyhow::Result<()> {
             .unwrap_or_default()
     };
     let (kind, name) = (text("/kind"), text("/metadata/name"));
+    let flags = object.pointer("/spec/template/spec/containers/0/args");
+    for flag in flags.and_then(Value::as_array).into_iter().flatten() {
+        let flag = flag.as_str().unwrap_or_default();
+        ensure!(
+            !flag.contains("e+"),
+            "{flag}: Helm reads numbers of a file as floating point"
+        );
+    }
     // The definitions are generated, and stay when the chart goes.
     if kind != "CustomResourceDefinition" {
         for label in LABELS {

@@ -93,6 +93,8 @@ fn set(values: &[String]) -> Vec<String> {
 /// The cluster that is installed into.
 struct Target {
     kubeconfig: PathBuf,
+    /// Whether it is the local cluster, where nothing is anybody else's.
+    is_ours: bool,
     helm: PathBuf,
     kubectl: PathBuf,
 }
@@ -109,6 +111,7 @@ impl Target {
         let (helm, kubectl) = (programs::path(Program::Helm)?, programs::path(Program::Kubectl)?);
         Ok(Target {
             kubeconfig,
+            is_ours: !args.use_current_context,
             helm,
             kubectl,
         })
@@ -126,15 +129,12 @@ impl Target {
     fn install(&self, chart: &str, values: &[String]) -> Result<()> {
         let folder = checkout::root().join("charts").join(chart).display().to_string();
         let mut arguments = vec!["upgrade", "--install", chart, &folder, "--namespace", NAMESPACE];
-        // What the charts say holds, also where somebody else has scaled or labelled since, or has applied the
-        // definitions before, as tests of the API alone do.
-        arguments.extend([
-            "--create-namespace",
-            "--wait",
-            "--timeout=3m",
-            "--take-ownership",
-            "--force-conflicts",
-        ]);
+        arguments.extend(["--create-namespace", "--wait", "--timeout=3m"]);
+        if self.is_ours {
+            // What the charts say holds, also where somebody else has scaled or labelled since, or has applied the
+            // definitions before, as tests of the API alone do.
+            arguments.extend(["--take-ownership", "--force-conflicts"]);
+        }
         arguments.extend(values.iter().map(String::as_str));
         eprintln!("installing {chart} …");
         if let Err(error) = self.run(&self.helm, &arguments) {
