@@ -115,16 +115,14 @@ async fn on_stages(plan: &Plan, sandboxes: Sandboxes, pods: &Stage, boxes: &Stag
             });
         }
     }
-    let battle = battle(plan, &ground, &sandboxes, &crew, &wire).await;
-    let judged = match battle {
-        Ok(battle) => {
-            let mut report = battle.judge(plan, &ground, &starts, &gate);
-            let leaks = battle.clean_up(&ground, &sandboxes, &mut report.stuck).await?;
-            report.leaks.extend(leaks);
-            Ok(report)
-        }
-        Err(error) => Err(error),
-    };
+    let judged = async {
+        let battle = battle(plan, &ground, &sandboxes, &crew, &wire).await?;
+        let mut report = battle.judge(plan, &ground, &starts, &gate);
+        let leaks = battle.clean_up(&ground, &sandboxes, &mut report.stuck).await?;
+        report.leaks.extend(leaks);
+        anyhow::Ok(report)
+    }
+    .await;
     let restarts = crew.end().await?;
     let mut report = judged?;
     report.restarts = restarts;
