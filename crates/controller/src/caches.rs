@@ -4,11 +4,10 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ayatori_core::job::{Job, JobStatus};
+use ayatori_core::job::Job;
 use ayatori_core::job_class::JobClass;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Namespace;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::{ObjectRef, Store, store::Writer};
 use kube::runtime::watcher::{Event, watcher};
@@ -231,7 +230,7 @@ pub async fn keep<B: Backend>(
                     .jobs
                     .state()
                     .iter()
-                    .filter(|j| j.namespace().as_deref() == Some(&name) && !j.is_accepted())
+                    .filter(|j| j.namespace().as_deref() == Some(&name) && j.accepted.is_none())
                 {
                     queues.jobs.push(ObjectRef::from_obj(&**job));
                 }
@@ -269,8 +268,8 @@ fn wake_jobs_of<P: Resource<DynamicType = ()> + Clone + 'static>(
 ) {
     let name = class.name_any();
     for job in caches.jobs.state() {
-        let waits = if job.is_accepted() {
-            job.is_unscheduled && *job.class == *name && is_accepted_by(class, &job.whole())
+        let waits = if job.accepted.is_some() {
+            job.is_unscheduled && job.is_accepted_by(class.metadata.uid.as_deref())
         } else {
             // One that names its class waits for no other.
             job.class.is_empty() || *job.class == *name
@@ -281,12 +280,6 @@ fn wake_jobs_of<P: Resource<DynamicType = ()> + Clone + 'static>(
     }
 }
 
-fn is_accepted_by(class: &JobClass, job: &Job) -> bool {
-    let status = job.status.as_ref();
-    let accepted = status.and_then(|s| s.resolved_job_class.as_ref());
-    accepted.is_some_and(|accepted| Some(&accepted.uid) == class.metadata.uid.as_ref())
-}
-
 /// What has an execution may be elsewhere now: where it is, its parameters say.
 fn wake_jobs_on<P: Resource<DynamicType = ()> + Clone + 'static>(
     parameters: &P,
@@ -294,21 +287,10 @@ fn wake_jobs_on<P: Resource<DynamicType = ()> + Clone + 'static>(
     queues: &Queues<P>,
 ) {
     for job in caches.jobs.state() {
-        let runs_here = |job: &Job| job.status.as_ref().is_some_and(|s| runs_on(s, parameters.meta()));
-        if job.is_accepted() && runs_here(&job.whole()) {
+        if job.is_executed_by(parameters.meta().uid.as_deref()) {
             queues.jobs.push(ObjectRef::from_obj(&*job));
         }
     }
-}
-
-/// Whether a Job with this status may have something where these parameters say.
-fn runs_on(status: &JobStatus, parameters: &ObjectMeta) -> bool {
-    let resolved = status.resolved_job_class.as_ref();
-    resolved.is_some_and(|class| Some(&class.parameters_ref.uid) == parameters.uid.as_ref())
-        && status
-            .execution
-            .as_ref()
-            .is_some_and(|e| e.release_time.is_none())
 }
 
 /// What a watch told.
@@ -417,45 +399,4 @@ where
             }
         },
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use ayatori_core::job::{Execution, ResolvedJobClass, ResolvedParametersReference};
-
-    use super::*;
-
-    #[test]
-    fn an_edit_of_parameters_concerns_what_has_an_execution_there_that_is_not_released() {
-        let parameters = ObjectMeta {
-            uid: Some("uid".to_owned()),
-            ..ObjectMeta::default()
-        };
-        let now =
-            k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH);
-        let status = |uid: &str, execution: bool, released: bool| JobStatus {
-            resolved_job_class: Some(ResolvedJobClass {
-                parameters_ref: ResolvedParametersReference {
-                    uid: uid.to_owned(),
-                    ..ResolvedParametersReference::default()
-                },
-                ..ResolvedJobClass::default()
-            }),
-            execution: execution.then(|| Execution {
-                release_time: released.then_some(now.clone()),
-                ..Execution::default()
-            }),
-            ..JobStatus::default()
-        };
-        for (uid, execution, released, concerned) in [
-            ("uid", true, false, true),
-            ("uid", true, true, false),
-            ("uid", false, false, false),
-            ("another", true, false, false),
-        ] {
-            let status = status(uid, execution, released);
-            assert_eq!(runs_on(&status, &parameters), concerned, "{status:?}");
-        }
-        assert!(!runs_on(&JobStatus::default(), &parameters));
-    }
 }

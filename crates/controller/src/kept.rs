@@ -4,9 +4,10 @@
 //! memory. Nothing of it is left out: who decides unpacks the Job and has all of it. Beside it stands what a Job is
 //! searched for among many.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::collections::HashSet;
 use std::fmt;
+use std::hash::Hash;
 use std::sync::{Arc, LazyLock};
 
 use ayatori_core::conditions::{self, DELETION_BLOCKED, FINISHED, RESULT_UNKNOWN, SCHEDULED};
@@ -31,12 +32,14 @@ pub struct Kept {
     metadata: ObjectMeta,
     /// Name of the class that accepted it, else of the one it asks for; empty if it asks for none.
     pub class: Arc<str>,
-    /// Controller of the class that accepted it.
-    pub controller: Option<Arc<str>>,
+    /// The class that accepted it.
+    pub accepted: Option<Arc<Accepted>>,
     /// Its state in one word.
     pub state: JobState,
     /// Whether nothing of it was ever seen in a backend, and it is not finished.
     pub is_unscheduled: bool,
+    /// Whether it has an execution that is not released.
+    is_executed: bool,
     /// Whether its ResultUnknown is True.
     pub is_unknown: bool,
     /// Whether its DeletionBlocked is True.
@@ -46,10 +49,22 @@ pub struct Kept {
     packed: Box<[u8]>,
 }
 
-/// Packs Jobs. Those of one class share its name.
+/// What Jobs are told apart by that a class accepted.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub struct Accepted {
+    /// Its controller.
+    pub controller: String,
+    /// Its UID.
+    pub uid: String,
+    /// The UID of its parameters.
+    pub parameters_uid: String,
+}
+
+/// Packs Jobs. Those of one class share what they have of it.
 #[derive(Debug, Default)]
 pub struct Packer {
     names: HashSet<Arc<str>>,
+    accepted: HashSet<Arc<Accepted>>,
 }
 
 impl Packer {
@@ -62,33 +77,46 @@ impl Packer {
             ..ObjectMeta::default()
         };
         let status = job.status.as_ref();
-        let accepted = status.and_then(|status| status.resolved_job_class.as_ref());
+        let accepted = status
+            .and_then(|status| status.resolved_job_class.as_ref())
+            .map(|class| Accepted {
+                controller: class.controller_name.clone(),
+                uid: class.uid.clone(),
+                parameters_uid: class.parameters_ref.uid.clone(),
+            });
+        let execution = status.and_then(|status| status.execution.as_ref());
         let holds = |condition: &str| conditions::is_true(conditions_of(status), condition);
         Kept {
             metadata,
-            class: self.name(class_of(job)),
-            controller: accepted.map(|class| self.name(&class.controller_name)),
+            class: shared(&mut self.names, class_of(job), Arc::from),
+            accepted: accepted.map(|accepted| shared(&mut self.accepted, accepted, Arc::new)),
             state: status
                 .and_then(|status| status.state)
                 .unwrap_or(JobState::Waiting),
             is_unscheduled: !holds(SCHEDULED) && !holds(FINISHED),
+            is_executed: execution.is_some_and(|execution| execution.release_time.is_none()),
             is_unknown: holds(RESULT_UNKNOWN),
             is_blocked: holds(DELETION_BLOCKED),
             is_deleting: is_deleting(job),
             packed: compress_prepend_size_with_dict(&text(job), &TYPICAL).into(),
         }
     }
+}
 
-    fn name(&mut self, name: &str) -> Arc<str> {
-        if let Some(known) = self.names.get(name) {
-            return known.clone();
-        }
-        // New ones are rare: the time to forget those that no Job has any more.
-        self.names.retain(|name| Arc::strong_count(name) > 1);
-        let name: Arc<str> = name.into();
-        self.names.insert(name.clone());
-        name
+/// The one of these that equals this.
+fn shared<T: Eq + Hash + ?Sized, V: Borrow<T>>(
+    known: &mut HashSet<Arc<T>>,
+    value: V,
+    make: impl FnOnce(V) -> Arc<T>,
+) -> Arc<T> {
+    if let Some(known) = known.get(value.borrow()) {
+        return known.clone();
     }
+    // New ones are rare: the time to forget those that no Job has any more.
+    known.retain(|old| Arc::strong_count(old) > 1);
+    let new = make(value);
+    known.insert(new.clone());
+    new
 }
 
 impl Kept {
@@ -98,9 +126,16 @@ impl Kept {
         serde_json::from_slice(&text).expect("a Job was packed")
     }
 
-    /// Whether a class accepted it.
-    pub fn is_accepted(&self) -> bool {
-        self.controller.is_some()
+    /// Whether the class with this UID accepted it.
+    pub fn is_accepted_by(&self, class_uid: Option<&str>) -> bool {
+        let accepted = self.accepted.as_ref();
+        accepted.is_some_and(|accepted| class_uid == Some(&accepted.uid))
+    }
+
+    /// Whether it may have something where the parameters with this UID say.
+    pub fn is_executed_by(&self, parameters_uid: Option<&str>) -> bool {
+        let accepted = self.accepted.as_ref();
+        self.is_executed && accepted.is_some_and(|accepted| parameters_uid == Some(&accepted.parameters_uid))
     }
 }
 
@@ -169,6 +204,8 @@ impl Resource for Kept {
 
 #[cfg(test)]
 mod tests {
+    use ayatori_core::job::Execution;
+
     use super::*;
 
     /// A Job that has ended, of other names, times and UIDs than the typical one.
@@ -211,14 +248,29 @@ mod tests {
         let mut job = job();
         let (one, other) = (packer.pack(&job), packer.pack(&job));
         assert_eq!((&*one.class, one.state), ("microvm", JobState::Succeeded));
-        assert!(one.is_accepted() && !one.is_unscheduled && !one.is_unknown && !one.is_blocked);
+        let uid = &job
+            .status
+            .as_ref()
+            .unwrap()
+            .resolved_job_class
+            .as_ref()
+            .unwrap()
+            .uid;
+        assert!(
+            one.is_accepted_by(Some(uid)) && !one.is_accepted_by(Some("other")) && !one.is_accepted_by(None)
+        );
+        assert!(Arc::ptr_eq(
+            one.accepted.as_ref().unwrap(),
+            other.accepted.as_ref().unwrap()
+        ));
+        assert!(!one.is_unscheduled && !one.is_unknown && !one.is_blocked);
         assert!(Arc::ptr_eq(&one.class, &other.class));
 
         job.status = None;
         job.spec.job_class_name = None;
         let fresh = packer.pack(&job);
         assert_eq!((&*fresh.class, fresh.state), ("", JobState::Waiting));
-        assert!(!fresh.is_accepted() && fresh.is_unscheduled);
+        assert!(fresh.accepted.is_none() && fresh.is_unscheduled);
         drop((one, other));
         packer.pack(&Job {
             spec: ayatori_core::job::JobSpec {
@@ -228,5 +280,34 @@ mod tests {
             ..job
         });
         assert!(!packer.names.contains("microvm"));
+    }
+
+    #[test]
+    fn an_edit_of_parameters_concerns_what_has_an_execution_there_that_is_not_released() {
+        let released = job().status.unwrap().execution.unwrap();
+        let running = Execution {
+            release_time: None,
+            ..released.clone()
+        };
+        let uid = |job: &Job| {
+            let class = job.status.as_ref()?.resolved_job_class.as_ref()?;
+            Some(class.parameters_ref.uid.clone())
+        };
+        for (execution, concerned) in [(Some(running), true), (Some(released), false), (None, false)] {
+            let mut job = job();
+            job.status.as_mut().unwrap().execution = execution;
+            let kept = Packer::default().pack(&job);
+            assert_eq!(kept.is_executed_by(uid(&job).as_deref()), concerned, "{job:?}");
+            assert!(!kept.is_executed_by(Some("another")) && !kept.is_executed_by(None));
+        }
+        let fresh = Job {
+            status: None,
+            ..job()
+        };
+        assert!(
+            !Packer::default()
+                .pack(&fresh)
+                .is_executed_by(uid(&job()).as_deref())
+        );
     }
 }

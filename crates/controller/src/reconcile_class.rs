@@ -253,7 +253,7 @@ impl<B: Backend> ClassContext<B> {
         let jobs = self.caches.jobs.state();
         let cached: Vec<_> = jobs
             .iter()
-            .filter(|job| job.is_accepted() && class::is_held_by(&uid, &job.whole()))
+            .filter(|job| job.is_accepted_by(Some(&uid)) && class::is_held_by(&uid, &job.whole()))
             .map(|job| named(&|| (job.namespace(), job.name_any())))
             .collect();
         if !cached.is_empty() {

@@ -178,8 +178,8 @@ impl<B: Backend> Seen<B> {
     fn ours(&self, mut show: impl FnMut(&Kept, &str)) {
         let controller = self.backend.controller_name();
         for job in &self.jobs {
-            if let Some(accepted_by) = &job.controller {
-                if **accepted_by == *controller {
+            if let Some(accepted) = &job.accepted {
+                if accepted.controller == controller {
                     show(job, &job.class);
                 }
                 continue;
