@@ -209,6 +209,23 @@ pub async fn install(client: &Client, crds: &[CustomResourceDefinition]) -> anyh
 /// must not fail a test.
 pub const PATIENCE: Duration = Duration::from_secs(150);
 
+/// Seconds that a test gives a command that is to run into its deadline: on a busy machine too it has started by then,
+/// and no OpenSandbox server gives a sandbox so short a life.
+pub const DEADLINE: i32 = 15;
+
+/// Checks that a deadline was kept after these seconds: not early, and by a clock of ours, not when something else gave
+/// way.
+pub fn expect_kept(deadline: i32, seconds: i64) -> anyhow::Result<()> {
+    /// How much later on a busy machine. Below the shortest life that an OpenSandbox server gives.
+    const LATE: i64 = 40;
+    let deadline = i64::from(deadline);
+    anyhow::ensure!(
+        (deadline..deadline + LATE).contains(&seconds),
+        "a deadline of {deadline} s was kept after {seconds} s"
+    );
+    Ok(())
+}
+
 /// Asks again until the answer is yes; an error, or too long without a yes, ends the test.
 pub async fn eventually(what: &str, ask: impl AsyncFn() -> anyhow::Result<bool>) -> anyhow::Result<()> {
     let asking = async {

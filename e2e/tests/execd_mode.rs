@@ -19,7 +19,7 @@ use ayatori_core::parameters::{
     CommandMode, OpenSandboxExecutionParametersSpec as ParametersSpec, PoolTemplate, SecretKeyReference,
 };
 use ayatori_core::resources::{ResourceQuantities, ResourceRequirements};
-use ayatori_e2e::api::{self, Run};
+use ayatori_e2e::api::{self, DEADLINE, Run};
 use ayatori_e2e::ground::{Ground, class_condition, condition, holds, status};
 use ayatori_e2e::world::{expect, result};
 use ayatori_opensandbox_adapter::backend::{OpenSandboxBackend, Options};
@@ -702,7 +702,7 @@ async fn a_deadline_stops_a_command_and_a_deletion_takes_it_along() -> anyhow::R
     with(async |trial| {
         let _adapter = trial.start().await?;
         let job = trial
-            .create_noted("job", "sleep 1000", |spec| spec.active_deadline_seconds = Some(5))
+            .create_noted("job", "sleep 1000", |spec| spec.active_deadline_seconds = Some(DEADLINE))
             .await?;
         let job = trial.when_finished(&job).await?;
         expect(&job, Outcome::Failed, "DeadlineExceeded", None)?;

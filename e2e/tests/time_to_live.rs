@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail, ensure};
 use ayatori_core::conditions::SCHEDULED;
 use ayatori_core::job::{Job, Outcome};
+use ayatori_e2e::api::DEADLINE;
 use ayatori_e2e::replica::Stage;
 use ayatori_e2e::world::{PATIENCE, World, expect, with_world};
 use futures::{StreamExt, TryStreamExt, stream};
@@ -97,7 +98,7 @@ async fn every_kind_of_end_has_a_time_that_its_time_to_live_counts_from() -> any
         fails.spec.ttl_seconds_after_finished = Some(2);
         world.create(&fails).await?;
         let mut late = world.job("late", "sleep 600");
-        late.spec.active_deadline_seconds = Some(3);
+        late.spec.active_deadline_seconds = Some(DEADLINE);
         late.spec.termination_grace_period_seconds = Some(1);
         late.spec.ttl_seconds_after_finished = Some(2);
         world.create(&late).await?;
@@ -140,7 +141,7 @@ async fn a_long_time_to_live_keeps_the_record_and_not_the_process() -> anyhow::R
     let _turn = TURN.lock().await;
     with_world(async |world: World| {
         let mut job = world.job("kept", "trap '' TERM; sleep 600");
-        job.spec.active_deadline_seconds = Some(3);
+        job.spec.active_deadline_seconds = Some(DEADLINE);
         job.spec.termination_grace_period_seconds = Some(1);
         job.spec.ttl_seconds_after_finished = Some(3600);
         world.create(&job).await?;

@@ -4,6 +4,7 @@ use anyhow::ensure;
 use ayatori_core::conditions::{self, ACCEPTED, FINISHED, SCHEDULED, STARTED};
 use ayatori_core::job::{Job, JobState, Outcome};
 use ayatori_core::resources::{ResourceQuantities, ResourceRequirements};
+use ayatori_e2e::api::DEADLINE;
 use ayatori_e2e::world::{World, expect, result, with_world};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ResourceQuota, ServiceAccount};
@@ -195,11 +196,11 @@ async fn a_job_cancelled_at_once_ends_cancelled_and_leaves_nothing() -> anyhow::
 async fn deadlines_stop_what_runs_what_waits_and_what_nobody_accepts() -> anyhow::Result<()> {
     with_world(async |world: World| {
         let mut runs = world.job("runs", "trap 'exit 0' TERM; sleep 600 & wait");
-        runs.spec.active_deadline_seconds = Some(4);
+        runs.spec.active_deadline_seconds = Some(DEADLINE);
         world.create(&runs).await?;
         let mut pulls = world.job("pulls", "true");
         pulls.spec.image = "localhost:5999/none:1".to_owned();
-        pulls.spec.active_deadline_seconds = Some(8);
+        pulls.spec.active_deadline_seconds = Some(DEADLINE);
         world.create(&pulls).await?;
         let mut starts = world.job("starts", "true");
         starts.spec.image = "localhost:5999/none:1".to_owned();

@@ -8,6 +8,7 @@ use anyhow::{Context, ensure};
 use ayatori_core::conditions::{self, SCHEDULED, STARTED};
 use ayatori_core::job::{Job, JobState, Outcome};
 use ayatori_core::parameters::KubernetesExecutionParametersSpec;
+use ayatori_e2e::api::{DEADLINE, expect_kept};
 use ayatori_e2e::world::{World, expect, result, with_world};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job as BatchJob;
@@ -255,7 +256,7 @@ async fn deadlines_count_while_a_class_is_not_ready_and_while_no_node_fits() -> 
             world.create_class(&class, parameters, |_| {}).await?;
             let mut job = world.job(name, "true");
             job.spec.job_class_name = Some(class);
-            job.spec.active_deadline_seconds = Some(8);
+            job.spec.active_deadline_seconds = Some(DEADLINE);
             world.create(&job).await?;
         }
         world.when_says("unready", SCHEDULED, "JobClassNotReady").await?;
@@ -263,8 +264,7 @@ async fn deadlines_count_while_a_class_is_not_ready_and_while_no_node_fits() -> 
         for name in ["unready", "nowhere"] {
             let job = world.when_finished(name).await?;
             expect(&job, Outcome::Failed, "DeadlineExceeded", None)?;
-            let seconds = lasted(&job)?;
-            ensure!((8..=15).contains(&seconds), "{name} ended after {seconds} s");
+            expect_kept(DEADLINE, lasted(&job)?).context(name)?;
             ensure!(world.starts(name) == 0);
             ensure!(
                 name == "nowhere" || world.batch_jobs(&job).await?.is_empty(),
@@ -280,7 +280,7 @@ async fn deadlines_count_while_a_class_is_not_ready_and_while_no_node_fits() -> 
 async fn a_job_recreated_under_its_name_has_a_deadline_of_its_own() -> anyhow::Result<()> {
     with_world(async |world: World| {
         let mut job = world.job("again", "sleep 600");
-        job.spec.active_deadline_seconds = Some(10);
+        job.spec.active_deadline_seconds = Some(DEADLINE);
         job.spec.termination_grace_period_seconds = Some(0);
         world.create(&job).await?;
         let first = world.when_started("again").await?;
@@ -299,8 +299,7 @@ async fn a_job_recreated_under_its_name_has_a_deadline_of_its_own() -> anyhow::R
             "DeadlineExceeded",
             result(&second)?.exit_code,
         )?;
-        let seconds = lasted(&second)?;
-        ensure!((10..=16).contains(&seconds), "the second ended after {seconds} s");
+        expect_kept(DEADLINE, lasted(&second)?)?;
         ensure!(world.starts("again") == 2);
         Ok(())
     })
@@ -312,7 +311,7 @@ async fn a_deadline_counts_while_somebody_else_suspends_the_batch_job() -> anyho
     with_world(async |world: World| {
         no_pods(&world).await?;
         let mut job = world.job("suspended", "true");
-        job.spec.active_deadline_seconds = Some(10);
+        job.spec.active_deadline_seconds = Some(DEADLINE);
         world.create(&job).await?;
         let job = world.when_says("suspended", SCHEDULED, "QuotaExceeded").await?;
         let batch = only_batch_job(&world, &job).await?;
@@ -326,8 +325,7 @@ async fn a_deadline_counts_while_somebody_else_suspends_the_batch_job() -> anyho
             .await?;
         let job = world.when_finished("suspended").await?;
         expect(&job, Outcome::Failed, "DeadlineExceeded", None)?;
-        let seconds = lasted(&job)?;
-        ensure!((10..=17).contains(&seconds), "it ended after {seconds} s");
+        expect_kept(DEADLINE, lasted(&job)?)?;
         ensure!(world.starts("suspended") == 0);
         Ok(())
     })

@@ -5,7 +5,7 @@ use ayatori_core::conditions::{ACCEPTED, SCHEDULED, STARTED};
 use ayatori_core::execution::Why;
 use ayatori_core::job::{Outcome, StopReason};
 use ayatori_core::names::EXECUTION_FINALIZER;
-use ayatori_e2e::api;
+use ayatori_e2e::api::{self, DEADLINE};
 use ayatori_e2e::world::{expect, result};
 use kube::ResourceExt;
 
@@ -121,7 +121,7 @@ async fn the_active_deadline_stops_a_running_command() -> anyhow::Result<()> {
     with_both(async |trial| {
         let _adapter = trial.start().await?;
         let job = trial
-            .create_with("runs=forever", |spec| spec.active_deadline_seconds = Some(2))
+            .create_with("runs=forever", |spec| spec.active_deadline_seconds = Some(DEADLINE))
             .await?;
         let job = trial.when_finished(&job).await?;
         let result = result(&job)?;

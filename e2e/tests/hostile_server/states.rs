@@ -7,6 +7,7 @@ use anyhow::{Context, ensure};
 use ayatori_core::conditions::RESULT_UNKNOWN;
 use ayatori_core::job::{Job, Outcome};
 use ayatori_core::names::JOB_NAME_LABEL;
+use ayatori_e2e::api::DEADLINE;
 use ayatori_e2e::ground::{holds, status};
 use ayatori_e2e::world::{expect, result};
 use ayatori_opensandbox_adapter::stub::{Call, Edit, Fault};
@@ -174,7 +175,7 @@ async fn states_that_are_not_known_end_nothing_and_the_deadline_holds_all_the_sa
         trial.server.set(|faults| faults.shows = Some(edit));
         let mut jobs = Vec::new();
         for (name, _) in &cases {
-            let deadline = |spec: &mut ayatori_core::job::JobSpec| spec.active_deadline_seconds = Some(5);
+            let deadline = |spec: &mut ayatori_core::job::JobSpec| spec.active_deadline_seconds = Some(DEADLINE);
             jobs.push(trial.create_named(name, "runs=forever", deadline).await?);
         }
         for job in jobs {
