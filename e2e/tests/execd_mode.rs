@@ -702,7 +702,9 @@ async fn a_deadline_stops_a_command_and_a_deletion_takes_it_along() -> anyhow::R
     with(async |trial| {
         let _adapter = trial.start().await?;
         let job = trial
-            .create_noted("job", "sleep 1000", |spec| spec.active_deadline_seconds = Some(DEADLINE))
+            .create_noted("job", "sleep 1000", |spec| {
+                spec.active_deadline_seconds = Some(DEADLINE)
+            })
             .await?;
         let job = trial.when_finished(&job).await?;
         expect(&job, Outcome::Failed, "DeadlineExceeded", None)?;

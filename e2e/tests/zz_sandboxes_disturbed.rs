@@ -184,3 +184,24 @@ async fn a_restart_of_dockerd_ends_what_runs_and_nothing_of_it_is_called_a_succe
     })
     .await
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_that_is_frozen_when_dockerd_dies_ends_all_the_same() -> anyhow::Result<()> {
+    let _turn = TURN.lock().await;
+    with_sandboxes(async |sandboxes: Sandboxes| {
+        let world = &sandboxes.world;
+        world.create(&sandboxes.job("frozen", "sleep 600")).await?;
+        let job = world.when_started("frozen").await?;
+        let container = container_of(&sandboxes, &job).await?;
+        sandboxes.server.docker(&["pause", &container]).await?;
+        xtask(&["cluster", "stop", "dockerd", "--kill"]).await?;
+        xtask(&["cluster", "start", "dockerd"]).await?;
+        let job = world.when_finished("frozen").await?;
+        expect(&job, Outcome::Failed, "ExecutionLost", None)?;
+        ensure!(sandboxes.witness.starts(&job) == 1, "not one start");
+        world.create(&sandboxes.job("afterwards", "true")).await?;
+        let job = world.when_finished("afterwards").await?;
+        expect(&job, Outcome::Succeeded, "Completed", Some(0))
+    })
+    .await
+}

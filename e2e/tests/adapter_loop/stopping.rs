@@ -121,7 +121,9 @@ async fn the_active_deadline_stops_a_running_command() -> anyhow::Result<()> {
     with_both(async |trial| {
         let _adapter = trial.start().await?;
         let job = trial
-            .create_with("runs=forever", |spec| spec.active_deadline_seconds = Some(DEADLINE))
+            .create_with("runs=forever", |spec| {
+                spec.active_deadline_seconds = Some(DEADLINE)
+            })
             .await?;
         let job = trial.when_finished(&job).await?;
         let result = result(&job)?;

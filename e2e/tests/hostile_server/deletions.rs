@@ -1,6 +1,6 @@
 //! Jobs go when what they had is gone, and hold up no others.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::ensure;
 use ayatori_core::conditions::DELETION_BLOCKED;

@@ -160,7 +160,10 @@ async fn two_hundred_jobs_on_a_silent_server_slow_no_job_of_another_class() -> a
                 quantile(times, 99)
             );
         }
-        ensure!(silent.calls(Call::Create) == 0, "something was asked of the silent server");
+        ensure!(
+            silent.calls(Call::Create) == 0,
+            "something was asked of the silent server"
+        );
         // All the while they waited: the others have run past them, and not after them.
         when_all(trial, "every Job on the silent server still waits", told).await?;
         // What was never created there is not waited for.

@@ -175,7 +175,8 @@ async fn states_that_are_not_known_end_nothing_and_the_deadline_holds_all_the_sa
         trial.server.set(|faults| faults.shows = Some(edit));
         let mut jobs = Vec::new();
         for (name, _) in &cases {
-            let deadline = |spec: &mut ayatori_core::job::JobSpec| spec.active_deadline_seconds = Some(DEADLINE);
+            let deadline =
+                |spec: &mut ayatori_core::job::JobSpec| spec.active_deadline_seconds = Some(DEADLINE);
             jobs.push(trial.create_named(name, "runs=forever", deadline).await?);
         }
         for job in jobs {

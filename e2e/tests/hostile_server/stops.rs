@@ -30,7 +30,9 @@ async fn a_deadline_below_the_servers_shortest_life_holds_by_the_adapters_own_cl
     with(async |trial| {
         let _adapter = trial.start().await?;
         let job = trial
-            .create_with("runs=forever", |spec| spec.active_deadline_seconds = Some(DEADLINE))
+            .create_with("runs=forever", |spec| {
+                spec.active_deadline_seconds = Some(DEADLINE)
+            })
             .await?;
         let job = trial.when_finished(&job).await?;
         expect(&job, Outcome::Failed, "DeadlineExceeded", None)?;
@@ -93,7 +95,9 @@ async fn a_deadline_outlives_the_adapter_on_a_server_that_forgets_to_expire() ->
         trial.server.set(|faults| faults.never_expires = true);
         let adapter = trial.start().await?;
         let job = trial
-            .create_with("runs=forever", |spec| spec.active_deadline_seconds = Some(DEADLINE))
+            .create_with("runs=forever", |spec| {
+                spec.active_deadline_seconds = Some(DEADLINE)
+            })
             .await?;
         trial.when_started(&job).await?;
         adapter.kill().await;
@@ -155,7 +159,9 @@ async fn what_a_server_calls_running_for_ever_and_cannot_freeze_is_deleted_when_
         let _adapter = trial.start().await?;
         trial.server.set(|faults| faults.shows = Some(running.clone()));
         let overdue = trial
-            .create_with("runs=forever", |spec| spec.active_deadline_seconds = Some(DEADLINE))
+            .create_with("runs=forever", |spec| {
+                spec.active_deadline_seconds = Some(DEADLINE)
+            })
             .await?;
         let overdue = trial.when_started(&overdue).await?;
         // Its container is gone, which the server does not notice.

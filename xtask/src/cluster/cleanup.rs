@@ -5,6 +5,7 @@ use super::{Cluster, iptables, node, opensandbox, process::Process};
 use crate::{command, wait};
 use anyhow::{Context, Result, bail};
 use rustix::mount::{UnmountFlags, unmount};
+use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
@@ -37,7 +38,7 @@ pub(crate) fn sweep(cluster: &Cluster) -> Result<()> {
     // A process may start another while it is being ended: again until none is left.
     wait::until("the end of the processes", GONE, || {
         let processes = processes(cluster)?;
-        processes.iter().try_for_each(Process::kill)?;
+        kill(&processes, &node::cgroups()?)?;
         Ok(processes.is_empty())
     })?;
     if with_node {
@@ -65,7 +66,7 @@ pub(crate) fn end_sandboxes(cluster: &Cluster) -> Result<()> {
     wait::until("the end of the sandboxes", GONE, || {
         let mut processes = strays(&[&run]);
         processes.extend(processes_in(&node::sandbox_cgroups()?));
-        processes.iter().try_for_each(Process::kill)?;
+        kill(&processes, &node::sandbox_cgroups()?)?;
         Ok(processes.is_empty())
     })?;
     remove_shim_sockets(&run.join(DOCKER_TASKS));
@@ -76,6 +77,23 @@ pub(crate) fn end_sandboxes(cluster: &Cluster) -> Result<()> {
         }
         _ => Ok(()),
     }
+}
+
+/// Kills these processes, of which some may be frozen in these cgroups, as those of a sandbox are whose dockerd died
+/// while it was paused. Where the freezer is a hierarchy of its own, they die only once they are thawed; the signal
+/// comes first, so that none of them runs on.
+fn kill(processes: &[Process], cgroups: &[PathBuf]) -> Result<()> {
+    processes
+        .iter()
+        .try_for_each(|process| process.signal(Signal::KILL))?;
+    for cgroup in with_inner(cgroups) {
+        // Only a freezer has the file, and its uppermost cgroup has none.
+        let state = cgroup.join("freezer.state");
+        if std::fs::read_to_string(&state).is_ok_and(|state| state.trim() != "THAWED") {
+            std::fs::write(&state, "THAWED").ok(); // what has gone meanwhile holds nothing
+        }
+    }
+    processes.iter().try_for_each(Process::kill)
 }
 
 /// What is still on the machine, in words.
