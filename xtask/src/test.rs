@@ -29,6 +29,9 @@ const ON_A_SERVER: (&str, &str) = ("conformance_real", "of_a_real_server");
 /// What is tested on its own without a cluster, and with its `tests/` on one.
 const ON_A_CLUSTER: &str = "ayatori-kubernetes-adapter";
 
+/// The feature with the searches that take longest.
+const WIDE: &str = "ayatori-world/wide";
+
 /// Of `e2e/tests`, this one needs no cluster, but the program that asks Kubernetes' own code, which lies in `e2e/cluster`.
 const DIFFERENTIAL: &str = "differential";
 
@@ -46,7 +49,7 @@ const BESIDE: [&str; 2] = ["execd_mode", "hostile_server"];
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The soak tests too: long waits, long fuzzing (sets AYATORI_TEST_ALL=1).
+    /// The soak tests too: long waits, long fuzzing, wide searches (sets AYATORI_TEST_ALL=1).
     #[arg(long)]
     all: bool,
     /// Leave the cluster running, also if this command has started it.
@@ -66,7 +69,8 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     });
     summary.tests("unit and conformance", || {
         let (_, needs_a_server) = ON_A_SERVER;
-        let others = ["--", "--skip", needs_a_server];
+        let wide: &[&str] = if args.all { &["--features", WIDE] } else { &[] };
+        let others = [wide, &["--", "--skip", needs_a_server]].concat();
         let mut ran = cargo_test(args, &PACKAGES, &others, &[])?;
         ran.add(cargo_test(args, &[ON_A_CLUSTER], &["--lib", "--bins"], &[])?);
         let asked = [("AYATORI_DIFFERENTIAL", differential().display().to_string())];

@@ -4,8 +4,6 @@
 //! any two steps, as often as it likes; every answer of the API server and of the backend may be lost; a request
 //! may be on its way for as long as it likes. What else may happen is counted.
 
-use std::env;
-
 use crate::backend::Kind;
 use crate::faults::Fault;
 use crate::objects::Wishes;
@@ -17,8 +15,6 @@ use crate::walk;
 
 /// More states than any scenario of the ordinary run has.
 const MOST: usize = 3_000_000;
-/// Where the wider scenarios are cut off: some 3 GB each, and 20 minutes for all on two cores.
-const WIDE: usize = 40_000_000;
 
 /// A backend that holds executions and creates them under a name, like batch/v1 Jobs. No time passes: whatever
 /// could run out has run out.
@@ -128,23 +124,6 @@ fn is_searched(scene: Scene) {
     }
 }
 
-/// Where everything is tested, and as far as `AYATORI_TEST_STATES` says.
-fn is_searched_widely(scene: Scene) {
-    if env::var_os("AYATORI_TEST_ALL").is_none() {
-        return;
-    }
-    let most = env::var("AYATORI_TEST_STATES")
-        .ok()
-        .map_or(WIDE, |states| states.parse().expect("a number of states"));
-    let findings = keeps_every_promise(scene, most);
-    if most == WIDE || !findings.cut {
-        let mut row = row(&scene, &findings);
-        row.push(if findings.cut { "no" } else { "yes" }.to_owned());
-        row.push(findings.time.as_secs().to_string());
-        proof::hold(Table::Widest, &row);
-    }
-}
-
 /// A deliberate fault must break the promise that it is about.
 fn is_found(scene: Scene, fault: Fault, promise: Promise) {
     let scene = Scene {
@@ -185,16 +164,6 @@ macro_rules! searched {
         #[test]
         fn $name() {
             is_searched(Scene { name: stringify!($name), faults: Budget { ..$faults }, ..$scene });
-        }
-    )*};
-}
-
-/// Only in the long run: `AYATORI_TEST_ALL=1`.
-macro_rules! searched_widely {
-    ($($name:ident: $scene:expr, $faults:expr;)*) => {$(
-        #[test]
-        fn $name() {
-            is_searched_widely(Scene { name: stringify!($name), faults: Budget { ..$faults }, ..$scene });
         }
     )*};
 }
@@ -250,24 +219,6 @@ searched! {
     sent_once_and_cancelled: SINGLE_SHOT, Budget { cancel: 1, ..NEVER };
     sent_once_and_deleted: SINGLE_SHOT, Budget { delete: 1, ..NEVER };
     sent_once_deleted_and_created_again: Scene { last: 1, ..SINGLE_SHOT }, Budget { delete: 1, recreate: 1, ..NEVER };
-}
-
-searched_widely! {
-    widely_held_with_everything_an_outsider_does: NAMED, Budget { outsider: 2, extra: 1, cancel: 1, delete: 1, ..NEVER };
-    widely_held_and_its_class_is_recreated: NAMED, Budget { reclass: 1, outsider: 1, cancel: 1, ..NEVER };
-    widely_held_and_cannot_be_seen: NAMED, Budget { hidden: 1, cancel: 1, delete: 1, ..NEVER };
-    widely_held_deleted_and_created_again: NAMED, Budget { outsider: 1, delete: 2, recreate: 1, ..NEVER };
-    widely_held_with_a_deadline: Scene { wishes: DEADLINE, last: 3, ..NAMED }, Budget { outsider: 1, delete: 1, ..NEVER };
-    widely_held_without_a_name: UNNAMED, Budget { outsider: 1, cancel: 1, delete: 1, ..NEVER };
-    widely_sent_once_under_skewed_clocks: SKEWED, NEVER;
-    widely_sent_once_and_deleted_under_skewed_clocks: SKEWED, Budget { delete: 1, ..NEVER };
-    widely_sent_once_and_never_comes_up: SINGLE_SHOT, Budget { stuck: 1, cancel: 1, ..NEVER };
-    widely_sent_once_never_comes_up_and_is_deleted: SINGLE_SHOT, Budget { stuck: 1, delete: 1, ..NEVER };
-    widely_sent_once_refused_and_cancelled: SINGLE_SHOT, Budget { refuse: 1, cancel: 1, ..NEVER };
-    widely_sent_once_and_an_outsider_ends_it: SINGLE_SHOT, Budget { outsider: 1, cancel: 1, delete: 1, ..NEVER };
-    widely_sent_once_and_its_server_is_changed: SINGLE_SHOT, Budget { reserver: 1, delete: 1, outsider: 1, ..NEVER };
-    widely_sent_once_and_its_class_is_recreated: SINGLE_SHOT, Budget { reclass: 1, cancel: 1, ..NEVER };
-    widely_sent_once_deleted_and_created_again: SINGLE_SHOT, Budget { stuck: 1, delete: 2, recreate: 1, ..NEVER };
 }
 
 found! {
