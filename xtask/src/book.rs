@@ -65,16 +65,17 @@ fn bind(pages: &BTreeMap<PathBuf, Page>, book: &Path) -> Result<()> {
     if book.exists() {
         fs::remove_dir_all(book).with_context(|| format!("cannot remove {}", book.display()))?;
     }
-    for (path, page) in pages {
-        let Ok(within) = path.strip_prefix(links::FOLDER) else {
-            continue;
-        };
-        let bound = book.join("docs").join(within);
-        if let Some(folder) = bound.parent() {
-            fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
-        }
+    for (path, page) in pages.iter().filter(|(path, _)| path.starts_with(links::FOLDER)) {
         let text = page.with_links_outside_at(path, env!("CARGO_PKG_REPOSITORY"));
+        let bound = place_of(&book.join(path))?;
         fs::write(&bound, text).with_context(|| format!("cannot write {}", bound.display()))?;
+        // Pictures, for the most part.
+        let others = page.targets(path).filter(|to| !pages.contains_key(to));
+        for other in others.filter(|to| to.starts_with(links::FOLDER) && checkout::root().join(to).is_file()) {
+            let bound = place_of(&book.join(&other))?;
+            fs::copy(checkout::root().join(&other), &bound)
+                .with_context(|| format!("cannot copy {}", other.display()))?;
+        }
     }
     let settings = book.join("book.toml");
     fs::copy(checkout::root().join("book.toml"), settings).context("cannot copy book.toml")?;
@@ -88,6 +89,14 @@ fn bind(pages: &BTreeMap<PathBuf, Page>, book: &Path) -> Result<()> {
     )
     .with_context(|| format!("mdbook cannot make a book of docs/{SUMMARY}"))
     .map(drop)
+}
+
+/// This path, in a folder that exists.
+fn place_of(path: &Path) -> Result<PathBuf> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder).with_context(|| format!("cannot create {}", folder.display()))?;
+    }
+    Ok(path.to_owned())
 }
 
 #[cfg(test)]

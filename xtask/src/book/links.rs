@@ -58,6 +58,12 @@ impl Page {
         Page { text, links, anchors }
     }
 
+    /// What it links to in the checkout.
+    pub(super) fn targets(&self, own: &Path) -> impl Iterator<Item = PathBuf> {
+        let resolved = self.links.iter().map(|link| resolve(own, &link.target));
+        resolved.flatten().map(|target| target.path)
+    }
+
     /// The text, whose links to what is not in the book lead into the repository.
     pub(super) fn with_links_outside_at(&self, own: &Path, repository: &str) -> String {
         let mut text = self.text.clone();
@@ -191,6 +197,8 @@ mod tests {
     fn in_the_book_only_links_out_of_it_are_changed() {
         let text = "[in](b.md), [`out`](../../examples/a.yaml#L3) and [far](https://example.com)";
         let page = Page::parse(text.to_owned());
+        let targets: Vec<_> = page.targets(Path::new("docs/how/a.md")).collect();
+        assert_eq!(targets, ["docs/how/b.md", "examples/a.yaml"].map(PathBuf::from));
         assert_eq!(
             page.with_links_outside_at(Path::new("docs/how/a.md"), "https://forge.example/x"),
             "[in](b.md), [`out`](https://forge.example/x/blob/main/examples/a.yaml#L3) and [far](https://example.com)"
