@@ -70,8 +70,10 @@ fn bind(pages: &BTreeMap<PathBuf, Page>, book: &Path) -> Result<()> {
         let bound = place_of(&book.join(path))?;
         fs::write(&bound, text).with_context(|| format!("cannot write {}", bound.display()))?;
         // Pictures, for the most part.
-        let others = page.targets(path).filter(|to| !pages.contains_key(to));
-        for other in others.filter(|to| to.starts_with(links::FOLDER) && checkout::root().join(to).is_file()) {
+        let others = page
+            .targets(path)
+            .filter(|to| to.starts_with(links::FOLDER) && !pages.contains_key(to));
+        for other in others.filter(|to| checkout::root().join(to).is_file()) {
             let bound = place_of(&book.join(&other))?;
             fs::copy(checkout::root().join(&other), &bound)
                 .with_context(|| format!("cannot copy {}", other.display()))?;
