@@ -179,7 +179,7 @@ fn build_differential() -> Result<()> {
 /// Runs the tests end to end, in the order of their names, but for those [`BESIDE`] the others. What disturbs the whole
 /// cluster is called `zz_` and comes when nothing else runs.
 fn end_to_end(args: &Args, environment: &[(&str, String)]) -> Result<Ran> {
-    let run = |targets: Vec<String>, more: &[&str]| {
+    let run = |targets: Vec<String>, more: &[&str], environment: &[(&str, String)]| {
         let named = targets.iter().flat_map(|target| ["--test", target]);
         let all: Vec<_> = more.iter().copied().chain(named).collect();
         cargo_test(args, &["ayatori-e2e"], &all, environment)
@@ -191,12 +191,14 @@ fn end_to_end(args: &Args, environment: &[(&str, String)]) -> Result<Ran> {
         .into_iter()
         .partition(|target| BESIDE.contains(&target.as_str()));
     let (ran, beside) = std::thread::scope(|scope| {
-        let beside = scope.spawn(|| run(beside, &[]));
-        (run(others, &["--lib", "--bins"]), beside.join())
+        // They have as long as the others take, and leave them the machine.
+        let gently = [environment, &[("RUST_TEST_THREADS", "3".to_owned())]].concat();
+        let beside = scope.spawn(move || run(beside, &[], &gently));
+        (run(others, &["--lib", "--bins"], environment), beside.join())
     });
     let mut ran = ran?;
     ran.add(beside.map_err(|_| anyhow!("a thread panicked"))??);
-    ran.add(run(disturbing, &[])?);
+    ran.add(run(disturbing, &[], environment)?);
     Ok(ran)
 }
 
@@ -231,11 +233,11 @@ fn cargo_test(
         cargo.args(["--package", package]);
     }
     cargo.args(targets).args(&args.filter);
-    cargo.envs(environment.iter().map(|(name, value)| (name, value)));
     if !environment.is_empty() {
         // Tests on a cluster wait more than they work.
         cargo.env("RUST_TEST_THREADS", "6");
     }
+    cargo.envs(environment.iter().map(|(name, value)| (name, value)));
     if args.all {
         cargo.env("AYATORI_TEST_ALL", "1");
     }

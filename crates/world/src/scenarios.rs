@@ -13,6 +13,9 @@ use crate::search::{Bound, Findings, search};
 use crate::state::{Budget, Scene};
 use crate::walk;
 
+#[cfg(feature = "wide")]
+mod widely;
+
 /// More states than any scenario of the ordinary run has.
 const MOST: usize = 3_000_000;
 

@@ -3,10 +3,11 @@
 use std::env;
 
 use super::{
-    Budget, DEADLINE, NAMED, NEVER, SINGLE_SHOT, SKEWED, Scene, Table, UNNAMED, keeps_every_promise, proof, row,
+    Budget, DEADLINE, NAMED, NEVER, SINGLE_SHOT, SKEWED, Scene, Table, UNNAMED, keeps_every_promise, proof,
+    row,
 };
 
-/// Where the wider scenarios are cut off: some 3 GB each, and 20 minutes for all on two cores.
+/// Where the wider scenarios are cut off: some 3 GB each, and 10 minutes for all on two cores.
 const WIDE: usize = 40_000_000;
 
 /// As far as `AYATORI_TEST_STATES` says.

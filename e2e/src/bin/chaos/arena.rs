@@ -1,6 +1,6 @@
 //! The run: a namespace, two adapters of two replicas, the Jobs and what becomes of them, and the count in the end.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -283,6 +283,14 @@ impl Battle {
             changes_after_quiet: self.changes_after_quiet,
         };
         let planned: BTreeMap<_, _> = plan.jobs.iter().map(|job| (job.name.as_str(), job)).collect();
+        let named: BTreeSet<_> = seen.jobs.values().map(|job| job.name.as_str()).collect();
+        for job in plan.jobs.iter().filter(|job| !job.fate.goes()) {
+            if !named.contains(job.name.as_str()) {
+                report
+                    .wrong
+                    .push(format!("{}: it was planned, and nobody saw it", job.name));
+            }
+        }
         for (uid, job) in &seen.jobs {
             let Some(planned) = planned.get(job.name.as_str()) else {
                 report.wrong.push(format!("{}: nobody planned it", job.name));
@@ -304,7 +312,8 @@ impl Battle {
                 finished: job.finished,
                 deleting: job.deleting,
                 gone: job.gone,
-                killed_by_docker: self.damage.without_dockerd.iter().any(|time| job.lived_in(time)),
+                interrupted: (self.damage.without_runner(planned.class.adapter))
+                    .any(|time| job.lived_in(time)),
             };
             report.starts += u64::from(evidence.starts);
             report.most_starts = report.most_starts.max(evidence.starts);

@@ -30,8 +30,23 @@ pub(crate) const ADMITTED_LABEL: &str = "test.ayatori.ddupan.top/admitted";
 pub(crate) struct Damage {
     /// How often what came.
     pub(crate) faults: BTreeMap<String, u32>,
-    /// When dockerd was away: that ends what runs in sandboxes.
-    pub(crate) without_dockerd: Vec<RangeInclusive<Timestamp>>,
+    /// Which part of the cluster was away, and when.
+    pub(crate) away: Vec<(&'static str, RangeInclusive<Timestamp>)>,
+}
+
+impl Damage {
+    /// When what runs the commands of this adapter's Jobs was away.
+    pub(crate) fn without_runner(
+        &self,
+        adapter: Adapter,
+    ) -> impl Iterator<Item = &RangeInclusive<Timestamp>> {
+        let runner = match adapter {
+            Adapter::Kubernetes => "kubelet",
+            Adapter::OpenSandbox => "dockerd",
+        };
+        let away = self.away.iter().filter(move |(part, _)| *part == runner);
+        away.map(|(_, time)| time)
+    }
 }
 
 /// What can be broken.
@@ -54,8 +69,8 @@ impl Target<'_> {
             let begin = Timestamp::now();
             self.strike(fault).await.with_context(|| fault.kind())?;
             *damage.faults.entry(fault.kind()).or_default() += 1;
-            if matches!(fault, Fault::Restart { part: "dockerd", .. }) {
-                damage.without_dockerd.push(begin..=Timestamp::now());
+            if let Fault::Restart { part, .. } = *fault {
+                damage.away.push((part, begin..=Timestamp::now()));
             }
         }
         Ok(damage)

@@ -23,8 +23,9 @@ pub(crate) struct Evidence {
     pub(crate) finished: bool,
     pub(crate) deleting: bool,
     pub(crate) gone: bool,
-    /// Whether what runs sandboxes was restarted while it lived, which kills what they run.
-    pub(crate) killed_by_docker: bool,
+    /// Whether what runs its command was restarted while it lived. dockerd takes along what runs in sandboxes; a kubelet
+    /// gives up a container that it was just starting, and starts one again that it had not seen start.
+    pub(crate) interrupted: bool,
 }
 
 /// How a Job came out of it.
@@ -71,11 +72,7 @@ pub(crate) fn judge(job: &PlannedJob, evidence: &Evidence) -> Result<Verdict, Br
         ));
     }
     let Some(result) = &evidence.result else {
-        let goes = matches!(
-            job.fate,
-            Fate::Deleted { .. } | Fate::Recreated { .. } | Fate::Expires { .. }
-        );
-        return match (goes && evidence.gone, evidence.finished) {
+        return match (job.fate.goes() && evidence.gone, evidence.finished) {
             (_, true) => wrong("it is finished without a result".to_owned()),
             (true, false) => Ok(Verdict::Deleted),
             (false, false) if evidence.gone => wrong("it vanished".to_owned()),
@@ -93,7 +90,8 @@ pub(crate) fn judge(job: &PlannedJob, evidence: &Evidence) -> Result<Verdict, Br
     let told = (result.outcome, result.reason.as_str());
     let untrue = || wrong(format!("{starts} starts, and it says {result:?}"));
     let of_sandboxes = job.class.adapter == Adapter::OpenSandbox;
-    let killed_by_docker = of_sandboxes && evidence.killed_by_docker;
+    let killed_by_docker = of_sandboxes && evidence.interrupted;
+    let left_by_kubelet = !of_sandboxes && evidence.interrupted;
     match told {
         (Outcome::Succeeded, "Completed") => {
             if own_code == Some(0) && result.exit_code == Some(0) && starts == 1 {
@@ -135,11 +133,14 @@ pub(crate) fn judge(job: &PlannedJob, evidence: &Evidence) -> Result<Verdict, Br
         (Outcome::Failed, reason) if NEVER_STARTED.contains(&reason) && starts == 0 => {
             Ok(Verdict::Lost(reason.to_owned()))
         }
-        // Pods outlive everything that is broken here, and of sandboxes only what dockerd takes with it is not measured.
+        (Outcome::Failed, "StartError") if left_by_kubelet && starts == 0 => {
+            Ok(Verdict::Lost("StartError".to_owned()))
+        }
+        // Everything else that is broken here leaves the end of what runs to be measured.
         (Outcome::Failed, reason)
             if UNKNOWN_ENDS.contains(&reason)
                 && result.exit_code.is_none()
-                && (killed_by_docker || (of_sandboxes && starts == 0)) =>
+                && (evidence.interrupted || (of_sandboxes && starts == 0)) =>
         {
             Ok(Verdict::Lost(reason.to_owned()))
         }
@@ -183,7 +184,7 @@ mod tests {
             finished: true,
             deleting: false,
             gone: false,
-            killed_by_docker: false,
+            interrupted: false,
         }
     }
 
@@ -249,14 +250,14 @@ mod tests {
         let alone = says(Outcome::Failed, "SandboxStopped", Some(0), 1);
         assert!(judge(&planned, &alone).is_err());
         let stopped = Evidence {
-            killed_by_docker: true,
+            interrupted: true,
             ..alone
         };
         assert!(judge(&planned, &stopped).is_ok());
     }
 
     #[test]
-    fn a_sandbox_is_lost_before_its_start_or_with_dockerd_and_a_pod_never() {
+    fn what_runs_is_lost_only_with_what_runs_it_and_a_sandbox_also_before_its_start() {
         let exits = Deed::Exits {
             after: Duration::ZERO,
             code: 0,
@@ -264,16 +265,23 @@ mod tests {
         let in_sandbox = job(exits, Fate::Left);
         let mut in_pod = in_sandbox.clone();
         in_pod.class.adapter = Adapter::Kubernetes;
-        for (planned, starts, killed_by_docker, right) in [
-            (&in_sandbox, 0, false, true),
-            (&in_sandbox, 1, false, false),
-            (&in_sandbox, 1, true, true),
-            (&in_pod, 0, false, false),
-            (&in_pod, 1, true, false),
+        for (planned, reason, starts, interrupted, right) in [
+            (&in_sandbox, "ExecutionLost", 0, false, true),
+            (&in_sandbox, "ExecutionLost", 1, false, false),
+            (&in_sandbox, "ExecutionLost", 1, true, true),
+            (&in_sandbox, "StartError", 0, true, false),
+            (&in_pod, "ExecutionLost", 0, false, false),
+            (&in_pod, "ExecutionLost", 1, false, false),
+            (&in_pod, "ExecutionLost", 1, true, true),
+            (&in_pod, "ExecutionLost", 2, true, false),
+            (&in_pod, "StartError", 0, false, false),
+            (&in_pod, "StartError", 0, true, true),
+            (&in_pod, "StartError", 1, true, false),
+            (&in_pod, "SandboxStopped", 1, true, false),
         ] {
             let evidence = Evidence {
-                killed_by_docker,
-                ..says(Outcome::Failed, "ExecutionLost", None, starts)
+                interrupted,
+                ..says(Outcome::Failed, reason, None, starts)
             };
             assert_eq!(judge(planned, &evidence).is_ok(), right, "{evidence:?}");
         }

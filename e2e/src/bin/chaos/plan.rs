@@ -79,6 +79,16 @@ pub(crate) enum Fate {
     },
 }
 
+impl Fate {
+    /// Whether its Job may be gone before anybody has seen it.
+    pub(crate) fn goes(self) -> bool {
+        matches!(
+            self,
+            Fate::Deleted { .. } | Fate::Recreated { .. } | Fate::Expires { .. }
+        )
+    }
+}
+
 /// Whose process is meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Whom {
