@@ -227,6 +227,8 @@ const DEFINITIONS_TOO_OLD: &str = "DefinitionsTooOld";
 const BECAUSE: &str = ": ";
 /// Times are stored in whole seconds: what is waited for is over a second later.
 const SECOND: SignedDuration = SignedDuration::from_secs(1);
+/// How soon what is gone, and not yet proven to be, is looked for again.
+const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(10);
 
 /// The next step for a Job this controller owns.
 pub fn decide<'a>(owned: &Owned<'a>, facts: &Facts, settings: &Settings, now: Timestamp) -> Step<'a> {
@@ -579,7 +581,12 @@ impl<'a> Life<'a, '_> {
                 self.report(draft.finished(result), no_wait())
             }
             State::Gone(gone) if gone.proven => self.finish(ending::vanished(&gone.why, recorded.stop())),
-            State::Gone(Gone { why, .. }) | State::Unobservable(why) => self.unknown(recorded, why),
+            // Proof takes several looks: it is not to be had later for each that was in vain.
+            State::Gone(Gone { why, .. }) => {
+                let again = self.backoff().no_later_than(later(self.now, LOOK_AGAIN));
+                self.unknown(recorded, why, again)
+            }
+            State::Unobservable(why) => self.unknown(recorded, why, self.backoff()),
             State::Held | State::Waiting(_) if self.is_unknown() => {
                 self.report(self.draft().observable(), no_wait())
             }
@@ -667,10 +674,10 @@ impl<'a> Life<'a, '_> {
 
     /// Says that nothing is known, and stops what is to be stopped all the same: a request may get through
     /// where an observation does not.
-    fn unknown(&self, recorded: Recorded<'a>, why: &Why) -> Step<'a> {
+    fn unknown(&self, recorded: Recorded<'a>, why: &Why, wait: Wait) -> Step<'a> {
         self.report_or(
             self.draft().unobservable(why.clone()),
-            self.stop_or(recorded, None, Step::Wait(self.backoff())),
+            self.stop_or(recorded, None, Step::Wait(wait)),
         )
     }
 

@@ -100,7 +100,7 @@ impl Reached {
             format!("sandbox {id} does not exist any more")
         } else {
             format!(
-                "sandbox {id} is not to be found; if it stays so, the Job ends with ExecutionLost within a minute or two"
+                "sandbox {id} is not to be found; if it stays so, the Job ends with ExecutionLost within a minute"
             )
         };
         Ok(State::Gone(Gone {

@@ -483,12 +483,14 @@ fn what_cannot_be_known_is_said_until_it_is_known_again_and_only_proof_ends_it()
     let unreachable = || seen(State::Unobservable(why("BackendUnreachable")));
     let unknown_waiting = written(&recorded(), &unreachable(), 30);
     let unknown_stopping = written(&unknown().cancelled(), &unreachable(), 40);
+    let missing = written(&running(), &seen(gone(false)), 30);
     let unanswered = |prospect| surveyed_at(50, prospect);
     let unknown_attempt = written(&attempted(), &unanswered(Err(why("BackendUnreachable"))), 50);
     check(vec![
         ("unobservable", running(), unreachable(), 30, "Report(ResultUnknown/BackendUnreachable)"),
         ("and said once", unknown(), unreachable(), 30, "Backoff"),
         ("gone, but nothing proves that it does not run", running(), seen(gone(false)), 30, "Report(ResultUnknown/ExecutionNotFound)"),
+        ("and looked for again soon, however often that was in vain", missing, seen(gone(false)), 40, "Backoff(50)"),
         ("the reason may change", unknown(), seen(gone(false)), 40, "Report(ResultUnknown/ExecutionNotFound)"),
         ("proof", unknown(), seen(gone(true)), 40, "Report(!ResultUnknown/Final, Failed/ExecutionLost)"),
         ("back, running", unknown(), seen(runs()), 40, "Report(!ResultUnknown/Observed)"),
