@@ -10,11 +10,12 @@ use ayatori_core::names::JOB_NAME_LABEL;
 use ayatori_e2e::api::DEADLINE;
 use ayatori_e2e::ground::{holds, status};
 use ayatori_e2e::world::{expect, result};
-use ayatori_opensandbox_adapter::stub::{Call, Edit, Fault};
+use ayatori_opensandbox_adapter::backend::Options;
+use ayatori_opensandbox_adapter::stub::{Call, Edit, Fault, Stub};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::trial::{Trial, with};
+use crate::trial::{Trial, options, with, with_server};
 
 /// Shows the sandboxes of these Jobs with these statuses; while their processes run, only those that `also_running`
 /// says so of.
@@ -160,7 +161,12 @@ async fn states_that_are_not_known_end_nothing_and_the_deadline_holds_all_the_sa
         ("missing", json!({})),
         ("no-status", Value::Null),
     ];
-    with(async |trial| {
+    // Past its fence, what does not come up is lost: here the deadline is to come first.
+    let patient = Options {
+        fence_seconds: 600,
+        ..options()
+    };
+    with_server(Stub::start().await?, patient, async |trial| {
         let _adapter = trial.start().await?;
         let statuses = cases
             .iter()

@@ -63,7 +63,8 @@ impl<'a> Watch<'a> {
             }
             anyhow::Ok(())
         };
-        let looked = within(PATIENCE, looking).await;
+        // The longest trouble has several waits, one after another.
+        let looked = within(PATIENCE * 3, looking).await;
         looked.with_context(|| format!("only these alerts have fired: {:?}", *self.fired.borrow()))?
     }
 
