@@ -11,11 +11,12 @@ use ayatori_core::parameters::{
     OpenSandboxExecutionParameters, OpenSandboxExecutionParametersSpec, SecretKeyReference,
 };
 use ayatori_e2e::api::{self, RUN_LABEL, Run};
-use ayatori_e2e::ground::{Ground, holds};
+use ayatori_e2e::ground::{Ground, holds, status};
 use ayatori_e2e::prometheus::Prometheus;
 use ayatori_e2e::world::World;
 use ayatori_opensandbox_adapter::stub::{API_KEY, Call, Fault, Stub};
 use futures::{FutureExt, future};
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{DeleteParams, ListParams, ObjectMeta, Patch, PatchParams, PostParams};
@@ -166,11 +167,15 @@ impl<'a> Troubles<'a> {
         watch.until_seen("ayatori_leading", AWAY).await?;
         let (first, second) = (ground.create("").await?, ground.create("").await?);
         ground.when_finished(&first).await?;
-        ground.when_finished(&second).await?;
+        let ended = ground.when_finished(&second).await?;
+        let ended = status(&ended).finish_time.context("no finish time")?.0;
         adapter.kill().await;
         let ttl = json!({"spec": {"ttlSecondsAfterFinished": 2}});
         ground.patch(&first, ttl.clone()).await?;
         watch.until_fired("AyatoriNoLeader").await?;
+        // Later than the alert's threshold, 2 s, after the end of the TTL.
+        let late = ended + SignedDuration::from_secs(2 + 5);
+        api::eventually("both Jobs are late", async || Ok(Timestamp::now() > late)).await?;
         self.start(AWAY, &self.left, None).await?;
         ground.when_gone(&first).await?;
         watch

@@ -64,7 +64,7 @@ impl<'a> Watch<'a> {
             anyhow::Ok(())
         };
         // The longest trouble has several waits, one after another.
-        let looked = within(PATIENCE * 3, looking).await;
+        let looked = within(PATIENCE * 2, looking).await;
         looked.with_context(|| format!("only these alerts have fired: {:?}", *self.fired.borrow()))?
     }
 
