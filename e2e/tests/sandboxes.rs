@@ -21,6 +21,9 @@ use kube::runtime::wait::await_condition;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
+/// Reason and exit code of a Job's end.
+type End = (&'static str, Option<i32>);
+
 /// What a Job is, to be run in a pod and in a sandbox.
 type Make = fn(&mut Job);
 
@@ -565,8 +568,8 @@ async fn an_image_without_a_shell_runs_in_a_pod_and_says_what_it_lacks_in_a_sand
 async fn a_sandbox_that_somebody_else_ends_is_never_a_success() -> anyhow::Result<()> {
     with_sandboxes(async |sandboxes: Sandboxes| {
         let (world, server) = (&sandboxes.world, &sandboxes.server);
-        let (stopped, lost) = (("SandboxStopped", Some(143)), ("ExecutionLost", None));
-        let cases: [(&str, &[&str], &[(&str, Option<i32>)]); 5] = [
+        let (stopped, lost): (End, End) = (("SandboxStopped", Some(143)), ("ExecutionLost", None));
+        let cases: [(&str, &[&str], &[End]); 5] = [
             ("stop", &["stop"], &[stopped]),
             ("kill", &["kill"], &[("NonZeroExit", Some(137))]),
             ("remove", &["rm", "--force"], &[lost]),
