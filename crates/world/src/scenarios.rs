@@ -13,9 +13,6 @@ use crate::search::{Bound, Findings, search};
 use crate::state::{Budget, Scene};
 use crate::walk;
 
-#[cfg(feature = "wide")]
-mod widely;
-
 /// More states than any scenario of the ordinary run has.
 const MOST: usize = 3_000_000;
 
@@ -162,6 +159,7 @@ fn is_found(scene: Scene, fault: Fault, promise: Promise) {
     );
 }
 
+/// Searches with the `is_searched` of where it stands.
 macro_rules! searched {
     ($($name:ident: $scene:expr, $faults:expr;)*) => {$(
         #[test]
@@ -170,6 +168,9 @@ macro_rules! searched {
         }
     )*};
 }
+
+#[cfg(feature = "wide")]
+mod widely;
 
 macro_rules! found {
     ($($name:ident: $fault:ident breaks $promise:ident in $scene:expr, $faults:expr;)*) => {$(

@@ -11,7 +11,7 @@ use super::{
 const WIDE: usize = 40_000_000;
 
 /// As far as `AYATORI_TEST_STATES` says.
-fn is_searched_widely(scene: Scene) {
+fn is_searched(scene: Scene) {
     let most = env::var("AYATORI_TEST_STATES")
         .ok()
         .map_or(WIDE, |states| states.parse().expect("a number of states"));
@@ -22,15 +22,6 @@ fn is_searched_widely(scene: Scene) {
         row.push(findings.time.as_secs().to_string());
         proof::hold(Table::Widest, &row);
     }
-}
-
-macro_rules! searched {
-    ($($name:ident: $scene:expr, $faults:expr;)*) => {$(
-        #[test]
-        fn $name() {
-            is_searched_widely(Scene { name: stringify!($name), faults: Budget { ..$faults }, ..$scene });
-        }
-    )*};
 }
 
 searched! {
