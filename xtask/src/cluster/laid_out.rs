@@ -52,7 +52,10 @@ impl LaidOut {
             "etcd": part(Part::Etcd)?,
             "apiserver": part(Part::Apiserver)?,
             "scheduler": part(Part::Scheduler)?,
-            "controllerManager": part(Part::ControllerManager)?,
+            "controllerManager": {
+                "program": Part::ControllerManager.executable()?,
+                "arguments": parts::controller_manager(cluster),
+            },
             "withoutLimits": parts::WITHOUT_LIMITS,
             "store": {
                 "endpoint": format!("https://127.0.0.1:{}", cluster.description.ports.etcd),

@@ -292,7 +292,8 @@ pub(crate) const WITHOUT_LIMITS: [&str; 3] = [
     "--concurrent-job-syncs=20",
 ];
 
-fn controller_manager(cluster: &Cluster) -> Vec<String> {
+/// With the limits that it has by default.
+pub(crate) fn controller_manager(cluster: &Cluster) -> Vec<String> {
     vec![
         format!(
             "--kubeconfig={}",

@@ -15,6 +15,7 @@ mod node;
 mod peer;
 mod plot;
 mod process;
+mod replay;
 mod report;
 mod setting;
 mod stage;

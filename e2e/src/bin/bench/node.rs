@@ -124,12 +124,14 @@ async fn live(client: Client, chronicle: Chronicle, pod: &Pod) -> kube::Result<(
         pods.patch_status(&pod.name_any(), &PatchParams::default(), &patch)
             .await
     };
-    let running = json!({"running": {"startedAt": began}});
-    show(status(pod, "Running", &began, running, true)).await?;
-    let Some(time) = running_time(pod) else {
-        return Ok(());
-    };
-    tokio::time::sleep(time).await;
+    if !words(pod).any(|word| word == peer::UNSEEN) {
+        let running = json!({"running": {"startedAt": began}});
+        show(status(pod, "Running", &began, running, true)).await?;
+        let Some(time) = running_time(pod) else {
+            return Ok(());
+        };
+        tokio::time::sleep(time).await;
+    }
     if let Some((peer, name)) = peer::subject(pod) {
         chronicle.note(peer, &name, Moment::Ends);
     }
@@ -161,10 +163,14 @@ fn status(pod: &Pod, phase: &str, began: &str, state: Value, ready: bool) -> Val
 
 /// How long the command of a pod runs, if not for ever.
 fn running_time(pod: &Pod) -> Option<Duration> {
-    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-    let mut words = containers.flat_map(|c| c.command.iter().flatten());
-    let time = words.find_map(|word| word.strip_prefix("runs="))?;
+    let time = words(pod).find_map(|word| word.strip_prefix("runs="))?;
     Some(Duration::from_millis(time.parse().ok()?))
+}
+
+/// The commands of a pod.
+fn words(pod: &Pod) -> impl Iterator<Item = &String> {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    containers.flat_map(|c| c.command.iter().flatten())
 }
 
 /// What a kubelet does last with a pod that is being deleted.

@@ -16,6 +16,8 @@ use crate::chronicle::Moment;
 pub(crate) const CLASS: &str = "bench";
 /// The image that no node pulls.
 const IMAGE: &str = "bench.example/work:1";
+/// The command that no node shows while it runs.
+pub(crate) const UNSEEN: &str = "unseen";
 /// What the Job controller says in a label of its pods.
 const BATCH_JOB_NAME: &str = "batch.kubernetes.io/job-name";
 
@@ -28,11 +30,22 @@ pub(crate) enum Peer {
     Ours,
 }
 
+/// What a command does, as simulated nodes and sandboxes understand it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Runs {
+    /// It ends after so many milliseconds.
+    For(u32),
+    /// It never ends.
+    Forever,
+    /// It ends so soon that a node never shows it while it runs.
+    Unseen,
+}
+
 /// What a Job does.
 #[derive(Clone, Debug)]
 pub(crate) struct Work {
-    /// How many milliseconds its command runs; for ever, if absent.
-    pub(crate) runs: Option<u32>,
+    /// What its command does.
+    pub(crate) runs: Runs,
     /// How long it stays after its end.
     pub(crate) ttl_seconds: Option<i32>,
     /// Its class; of native Jobs, nothing.
@@ -42,30 +55,30 @@ pub(crate) struct Work {
 impl Work {
     /// It ends as soon as it has begun.
     pub(crate) const NOTHING: Work = Work {
-        runs: Some(0),
+        runs: Runs::For(0),
         ttl_seconds: None,
         class: CLASS,
     };
     /// It never ends.
     pub(crate) const FOREVER: Work = Work {
-        runs: None,
+        runs: Runs::Forever,
         ..Work::NOTHING
     };
 
     /// It ends after so many milliseconds.
     pub(crate) fn of_milliseconds(time: u32) -> Work {
         Work {
-            runs: Some(time),
+            runs: Runs::For(time),
             ..Work::NOTHING
         }
     }
 
-    /// The command, as simulated nodes and sandboxes understand it.
     fn command(&self) -> Vec<String> {
-        let time = self
-            .runs
-            .map_or_else(|| "forever".to_owned(), |time| time.to_string());
-        vec![format!("runs={time}")]
+        vec![match self.runs {
+            Runs::For(time) => format!("runs={time}"),
+            Runs::Forever => "runs=forever".to_owned(),
+            Runs::Unseen => UNSEEN.to_owned(),
+        }]
     }
 }
 

@@ -17,14 +17,17 @@ use crate::budgets::{
 use crate::chronicle::Moment;
 use crate::figures::{Figure, Spread, milliseconds};
 use crate::herd;
-use crate::peer::{Peer, Work};
+use crate::peer::{Peer, Runs, Work};
+use crate::replay;
 use crate::stage::Stage;
 
 pub(crate) const ABOUT: &str = "\
 Jobs created all at once, from the first request until the last Job is seen to have ended, in rounds of native and ours \
 in turn: 300 a round where kube-controller-manager keeps its default limits, 1,000 where it has none. CPU is that of a \
 round by its Jobs. Writes are counted Job by Job over a whole life with a TTL, as are \
-reads; those of a class and of its parameters are not of a Job.";
+reads; those of a class and of its parameters are not of a Job. The bound is what is left when one life of a Job is \
+recorded and its writes are made again, by a client that decides nothing and while no adapter runs: what the writes alone \
+cost.";
 
 /// How many creations are under way at a time.
 const CREATIONS: usize = 16;
@@ -53,6 +56,8 @@ const TRIALS: [Trial; 2] = [
         rounds: 3,
     },
 ];
+/// How often the writes alone are made.
+const BOUND_ROUNDS: u32 = 2;
 /// How many Jobs are followed from their creation until they are gone.
 const WHOLE_LIVES: u32 = 100;
 /// How many seconds each stays after its end: long enough to be released first.
@@ -82,7 +87,13 @@ pub(crate) async fn measure(stage: &Stage, size: Size) -> anyhow::Result<Outcome
             figures.extend(writes(&arena, size.of(WHOLE_LIVES)).await?);
         }
         adapter.check()?;
-        adapter.stop().await?;
+        if trial.limits == Limits::Lifted {
+            let life = replay::Life::record(&arena).await?;
+            adapter.stop().await?;
+            figures.push(bound(&arena, &life, jobs, of(Peer::Native)).await?);
+        } else {
+            adapter.stop().await?;
+        }
         arena.close().await?;
     }
     Ok(figures.into())
@@ -167,6 +178,32 @@ fn compared(what: &str, ours: &[Round], native: &[Round]) -> Vec<Figure> {
     vec![figure.with_noise(native.low / native.high)]
 }
 
+/// How many Jobs a second there are when their writes are made and nothing is decided.
+async fn bound(
+    arena: &Arena<'_>,
+    life: &replay::Life,
+    jobs: u32,
+    native: &[Round],
+) -> anyhow::Result<Figure> {
+    let mut rates = Vec::new();
+    for round in 0..BOUND_ROUNDS {
+        let took = life.led(arena, &format!("replay{round}"), jobs).await?;
+        rates.push(f64::from(jobs) / took.as_secs_f64());
+        eprintln!(
+            "throughput: bare writes {:.1} Jobs/s",
+            f64::from(jobs) / took.as_secs_f64()
+        );
+        herd::forget(&arena.store, Peer::Ours.namespace()).await?;
+        tokio::time::sleep(PAUSE).await;
+    }
+    let native: Vec<f64> = native.iter().map(Round::rate).collect();
+    let what = format!(
+        "bound: the {} writes of a Job of ours, made by nobody who decides",
+        life.writes()
+    );
+    Ok(Figure::new(&what, "Jobs/s", Spread::of(&rates)).beside("native", Spread::of(&native)))
+}
+
 /// What a Job costs each process.
 fn costs(ours: &[Round], native: &[Round]) -> Vec<Figure> {
     let of = |rounds: &[Round], process: &str| {
@@ -193,20 +230,24 @@ async fn writes(arena: &Arena<'_>, jobs: u32) -> anyhow::Result<Vec<Figure>> {
     let mut afterwards = Vec::new();
     let mut reads = Vec::new();
     // Half a second is long enough for Started to be written alone.
-    for (what, runs) in [(WRITES_TO_FINISHED, 500), (WRITES_AT_ONCE, 0)] {
+    for (kind, what, runs) in [
+        ("seen", WRITES_TO_FINISHED, Runs::For(500)),
+        ("unseen", WRITES_AT_ONCE, Runs::Unseen),
+    ] {
         let watching = arena.chronicle.watch(&arena.client, Peer::Ours.namespace());
         let mark = arena.audit.mark();
         let work = Work {
+            runs,
             ttl_seconds: Some(TTL),
-            ..Work::of_milliseconds(runs)
+            ..Work::NOTHING
         };
-        let name = |number: u32| format!("w{runs}-{number:06}");
+        let name = |number: u32| format!("{kind}-{number:06}");
         for number in 0..jobs {
             Peer::Ours
                 .create(&arena.client, Peer::Ours.namespace(), &name(number), &work)
                 .await?;
         }
-        let prefix = format!("w{runs}-");
+        let prefix = format!("{kind}-");
         arena
             .chronicle
             .when(Peer::Ours, &prefix, jobs as usize, Moment::Gone)
