@@ -22,6 +22,7 @@ use crate::backend::Backend;
 use crate::backoff::Backoff;
 use crate::caches::{self, Caches, Queue, Queues};
 use crate::desks::Desks;
+use crate::dispatch::Dispatcher;
 use crate::events;
 use crate::health::{self, Readiness};
 use crate::kept;
@@ -280,9 +281,9 @@ pub async fn run_until<B: Backend>(
     queues.parameters.open();
     caches.wake_all(&queues);
     let mut controllers = JoinSet::new();
-    controllers.spawn(control(caches.jobs.clone(), job_queue, stop.clone(), move |o| {
-        reconcile_job::reconcile(o, jobs.clone()).boxed()
-    }));
+    let look = move |job, desk| reconcile_job::reconcile(job, desk, jobs.clone());
+    let dispatcher = Dispatcher::new(caches.jobs.clone(), desks.clone(), metrics.clone(), look);
+    controllers.spawn(dispatcher.run(job_queue, stop.clone()));
     let for_parameters = classes.clone();
     controllers.spawn(control(
         caches.classes.clone(),
@@ -335,8 +336,8 @@ fn unique_identity() -> String {
     format!("{}-{random:016x}", host.trim())
 }
 
-/// Feeds one controller from its queue until it is told to stop. How many objects are looked at at a time is up to
-/// `reconcile`: Jobs and parameters have desks; classes are few, and each is probed within a time limit.
+/// Feeds the controller of classes or parameters from its queue until it is told to stop. How many objects are looked at
+/// at a time is up to `reconcile`: parameters have desks; classes are few, and each is probed within a time limit.
 async fn control<K, F>(
     store: Store<K>,
     queue: UnboundedReceiver<ObjectRef<K>>,

@@ -19,9 +19,17 @@ pub struct Desks {
 /// A taken place.
 pub type Desk = OwnedSemaphorePermit;
 
+/// Those who share places.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Room {
+    /// Empty for no class that exists.
+    class: String,
+    is_deleting: bool,
+}
+
 #[derive(Default)]
 struct Rooms {
-    open: HashMap<(String, bool), Arc<Semaphore>>,
+    open: HashMap<Room, Arc<Semaphore>>,
     closed: bool,
 }
 
@@ -35,9 +43,16 @@ impl Desks {
         }
     }
 
-    /// A place for a Job of this class, as soon as there is one; `None` once no new work is begun.
-    pub async fn free(&self, class: &str, is_deleting: bool) -> Option<Desk> {
-        self.room(class, is_deleting)?.acquire_owned().await.ok()
+    /// The room of a Job of this class.
+    pub fn room(&self, class: &str, is_deleting: bool) -> Room {
+        let exists = self.classes.get(&ObjectRef::new(class)).is_some();
+        let class = if exists { class } else { "" }.to_owned();
+        Room { class, is_deleting }
+    }
+
+    /// A place in this room, as soon as there is one; `None` once no new work is begun.
+    pub async fn free(&self, room: &Room) -> Option<Desk> {
+        self.places(room)?.acquire_owned().await.ok()
     }
 
     /// Begins no new work. Whoever has a place keeps it.
@@ -47,18 +62,17 @@ impl Desks {
         rooms.open.values().for_each(|room| room.close());
     }
 
-    fn room(&self, class: &str, is_deleting: bool) -> Option<Arc<Semaphore>> {
-        let exists = self.classes.get(&ObjectRef::new(class)).is_some();
-        let class = if exists { class } else { "" };
+    fn places(&self, room: &Room) -> Option<Arc<Semaphore>> {
         let mut rooms = self.rooms();
         if rooms.closed {
             return None;
         }
         // Nobody works or waits where this is the only one who knows of the room.
         rooms.open.retain(|_, room| Arc::strong_count(room) > 1);
-        let room = rooms.open.entry((class.to_owned(), is_deleting));
+        let places = rooms.open.entry(room.clone());
         Some(
-            room.or_insert_with(|| Arc::new(Semaphore::new(self.of_each)))
+            places
+                .or_insert_with(|| Arc::new(Semaphore::new(self.of_each)))
                 .clone(),
         )
     }
@@ -90,10 +104,13 @@ mod tests {
     fn a_class_that_takes_all_its_places_leaves_those_of_others_and_of_what_goes() {
         let desks = desks(&["slow", "other"]);
         let take = |class, is_deleting| {
-            let desk = desks.free(class, is_deleting).now_or_never();
+            let desk = desks.free(&desks.room(class, is_deleting)).now_or_never();
             desk.map(|desk| desk.is_some())
         };
-        let taken = desks.free("slow", false).now_or_never().expect("it is free");
+        let taken = desks
+            .free(&desks.room("slow", false))
+            .now_or_never()
+            .expect("it is free");
         assert_eq!(take("slow", false), None, "one place only");
         assert_eq!(take("other", false), Some(true));
         assert_eq!(take("slow", true), Some(true));
@@ -104,7 +121,7 @@ mod tests {
     #[test]
     fn names_that_are_made_up_get_no_places_of_their_own() {
         let desks = desks(&["real"]);
-        let room = |class: &str| desks.free(class, false).now_or_never().flatten();
+        let room = |class: &str| desks.free(&desks.room(class, false)).now_or_never().flatten();
         let taken: Vec<_> = (0..100).filter_map(|n| room(&format!("made-up-{n}"))).collect();
         assert_eq!(taken.len(), 1, "one place for all of them");
         assert!(room("").is_none(), "and for those that name none");
@@ -114,15 +131,16 @@ mod tests {
     #[test]
     fn once_closed_nobody_begins_not_even_who_waits() {
         let desks = desks(&["slow"]);
-        let taken = desks.free("slow", false).now_or_never().expect("it is free");
-        let mut waits = Box::pin(desks.free("slow", false));
+        let room = desks.room("slow", false);
+        let taken = desks.free(&room).now_or_never().expect("it is free");
+        let mut waits = Box::pin(desks.free(&room));
         assert!(waits.as_mut().now_or_never().is_none());
         desks.close();
         assert!(taken.is_some());
         assert!(waits.now_or_never().expect("it waits no more").is_none());
         assert!(
             desks
-                .free("slow", false)
+                .free(&room)
                 .now_or_never()
                 .expect("nor does anybody")
                 .is_none()

@@ -14,6 +14,7 @@ pub mod backoff;
 pub mod caches;
 pub mod client;
 pub mod desks;
+mod dispatch;
 pub mod events;
 pub mod failure;
 #[cfg(feature = "fault-injection")]

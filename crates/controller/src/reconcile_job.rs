@@ -1,6 +1,5 @@
 //! The loop of a Job: decide, do exactly that, decide again, until there is nothing to do.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +15,6 @@ use ayatori_core::report;
 use ayatori_core::stage::{Accepted, Stage, is_deleting};
 use ayatori_core::ttl;
 use jiff::Timestamp;
-use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
@@ -82,29 +80,20 @@ pub struct Deputy {
     pub writer: StatusWriter,
 }
 
-/// Looks at one Job until there is nothing to do.
-pub async fn reconcile<B: Backend>(
-    cached: Arc<Kept>,
+/// Looks at one Job until there is nothing to do, and says when to look again if nothing changes until then.
+pub(crate) async fn reconcile<B: Backend>(
+    job: ObjectRef<Kept>,
+    desk: Desk,
     context: Arc<JobContext<B>>,
-) -> Result<Action, Infallible> {
-    let waits = context.metrics.waits("job");
-    let desk = context.desks.free(&cached.class, cached.is_deleting).await;
-    drop(waits);
-    let Some(desk) = desk else {
-        return Ok(Action::await_change());
-    };
-    // While it waited, much may have happened.
-    let current = context.caches.jobs.get(&ObjectRef::from_obj(&*cached));
-    let Some(current) = current else {
-        return Ok(Action::await_change());
-    };
+) -> Option<Duration> {
+    let current = context.caches.jobs.get(&job)?;
     // Not unpacked before there is a place: a Job that waits costs next to nothing.
     let current = Arc::new(current.whole());
-    Ok(Box::pin(told(current, &context, desk)).await)
+    Box::pin(told(current, &context, desk)).await
 }
 
 /// Works, and sees to it that what is said and sent meanwhile tells of which Job it is.
-async fn told<B: Backend>(cached: Arc<Job>, context: &JobContext<B>, desk: Desk) -> Action {
+async fn told<B: Backend>(cached: Arc<Job>, context: &JobContext<B>, desk: Desk) -> Option<Duration> {
     let name = cached.name_any();
     let (namespace, uid) = (cached.namespace(), cached.uid());
     // Of the highest level, so that whatever is written tells of it.
@@ -121,7 +110,7 @@ async fn told<B: Backend>(cached: Arc<Job>, context: &JobContext<B>, desk: Desk)
     }
 }
 
-async fn work<B: Backend>(cached: Arc<Job>, context: &JobContext<B>, desk: Desk) -> Action {
+async fn work<B: Backend>(cached: Arc<Job>, context: &JobContext<B>, desk: Desk) -> Option<Duration> {
     let _works = context.metrics.works("job");
     let key = ObjectRef::from_obj(&*cached);
     let result = passes(cached, context, desk).await;
@@ -131,17 +120,17 @@ async fn work<B: Backend>(cached: Arc<Job>, context: &JobContext<B>, desk: Desk)
             if context.backoff.left(&key).is_none() {
                 context.backoff.succeeded(&key);
             }
-            at.map_or_else(Action::await_change, |at| Action::requeue(until(at)))
+            at.map(until)
         }
         Ok(Wait::Backoff(limit)) => {
             let wait = context.backoff.failed(&key);
-            Action::requeue(limit.map_or(wait, |at| wait.min(until(at))))
+            Some(limit.map_or(wait, |at| wait.min(until(at))))
         }
-        Err(WriteError::Stale | WriteError::NotLeading) => Action::requeue(STALE),
+        Err(WriteError::Stale | WriteError::NotLeading) => Some(STALE),
         Err(error @ (WriteError::Api { .. } | WriteError::Timeout)) => {
             context.metrics.failed("job", error.reason());
             tracing::warn!(%error, "a pass failed");
-            Action::requeue(context.backoff.failed(&key))
+            Some(context.backoff.failed(&key))
         }
     }
 }
@@ -175,10 +164,9 @@ async fn passes<B: Backend>(
                 drop(desk);
                 pass.submit(&attempted).await;
                 // Also without one: what was begun is finished.
-                desk = context
-                    .desks
-                    .free(class_of(&attempted), is_deleting(&attempted))
-                    .await;
+                let desks = &context.desks;
+                let room = desks.room(class_of(&attempted), is_deleting(&attempted));
+                desk = desks.free(&room).await;
                 attempted
             }
             Err(error) => pass.again(&job, error).await?,

@@ -23,6 +23,7 @@ pub(crate) mod traces;
 pub use api_requests::ApiRequests;
 pub use job_trace::Caller;
 pub use logs::{LogFormat, init_logs};
+pub(crate) use metrics::Held;
 pub use metrics::Metrics;
 use traces::Traces;
 
