@@ -4,14 +4,17 @@
 //! fields never change, which parts of the status are set once, and the status a new object is shown with
 //! until a controller looks at it.
 //!
-//! Every rule about a transition stands at the root of the schema. A rule on a field is not evaluated when the
-//! field, or anything above it, is removed; a patch of `status: null` would pass it. For the same reason the
-//! rules compare presence too. What is not a transition accepts what was already so, since an object stored
-//! under an older schema has to be able to drop its finalizer.
+//! Every write is judged by all of these rules, and what they cost the API server is the way to a field: at each
+//! step it copies the schema of every field there. So a rule stands as deep as it can, best at the field itself.
+//! There it is not evaluated when the field, or anything above it, was or becomes absent. Each such way out is shut
+//! by a rule one step up: a field with a rule of its own cannot be removed from its parent, nor the parent from its
+//! own, up to a parent that is always there, since it is required (`spec`) or has a default (`status`). What is not a
+//! transition accepts what was already so, since an object stored under an older schema has to be able to drop its
+//! finalizer.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
-use kube::core::{Reason, Rule};
+use kube::core::{Message, Reason, Rule};
 use serde_json::{Map, Value, json};
 
 use crate::conditions::{ACCEPTED, FINISHED, PENDING, READY, RESULT_UNKNOWN, SCHEDULED, STARTED};
@@ -52,8 +55,8 @@ pub fn job() -> CustomResourceDefinition {
 pub fn job_class() -> CustomResourceDefinition {
     let rules = vec![
         name_limit("JobClass"),
-        immutable("controllerName", "JobClass"),
-        immutable("parametersRef", "JobClass"),
+        immutable("spec.controllerName", "JobClass"),
+        immutable("spec.parametersRef", "JobClass"),
     ];
     let message = "waiting for controller: no adapter has looked at this JobClass yet";
     let status = json!({ "conditions": [pending(ACCEPTED, message), pending(READY, message)] });
@@ -84,236 +87,323 @@ pub fn opensandbox_parameters() -> CustomResourceDefinition {
 // ---- Job: the spec ----
 
 /// Fields of a Job that nobody changes, and the few that change in one direction.
-fn job_spec_rules() -> Vec<Rule> {
-    let mut rules = vec![name_limit("Job"), text_limit()];
-    rules.extend(["image", "jobClassName", "workingDir", "resources"].map(|field| immutable(field, "Job")));
-    rules.extend(["command", "args", "env", "envFrom", "imagePullSecrets"].map(immutable_list));
+fn job_spec_rules() -> Vec<Placed> {
+    let mut rules = vec![name_limit("Job"), text_limit(), immutable("spec.image", "Job")];
     rules.extend(
         [
-            "activeDeadlineSeconds",
-            "startingDeadlineSeconds",
-            "terminationGracePeriodSeconds",
-            "managedBy",
+            "spec.jobClassName",
+            "spec.workingDir",
+            "spec.resources",
+            "spec.activeDeadlineSeconds",
+            "spec.startingDeadlineSeconds",
+            "spec.terminationGracePeriodSeconds",
+            "spec.managedBy",
         ]
-        .map(|field| immutable(field, "Job")),
+        .into_iter()
+        .flat_map(immutable_if_any),
+    );
+    rules.extend(
+        [
+            "spec.command",
+            "spec.args",
+            "spec.env",
+            "spec.envFrom",
+            "spec.imagePullSecrets",
+        ]
+        .into_iter()
+        .flat_map(immutable_list),
     );
     rules.push(forbidden(
+        "spec",
         "spec.suspend",
-        format!("{} || !{}", is_set("oldSelf", "spec.suspend"), is_set("self", "spec.suspend")),
+        format!("!{} || {}", is_set("self.?suspend"), is_set("oldSelf.?suspend")),
         "spec.suspend may go from true to false, never back: set spec.cancelRequested to true to stop the Job",
     ));
     rules.push(forbidden(
+        "spec",
         "spec.cancelRequested",
         format!(
             "!{} || {}",
-            is_set("oldSelf", "spec.cancelRequested"),
-            is_set("self", "spec.cancelRequested")
+            is_set("oldSelf.?cancelRequested"),
+            is_set("self.?cancelRequested")
         ),
         "spec.cancelRequested cannot be taken back once it is true: create a new Job instead",
     ));
     rules
 }
 
-fn text_limit() -> Rule {
-    let texts =
-        |field: &str| format!("(has(self.spec.{field}) ? self.spec.{field}.map(s, size(s)).sum() : 0)");
-    let env = "(has(self.spec.env) ? self.spec.env.map(e, size(e.name) + (has(e.value) ? size(e.value) : 0)).sum() : 0)";
-    Rule::new(format!(
-        "oldSelf.hasValue() || {} + {} + {env} <= {TEXT_LIMIT}",
-        texts("command"),
-        texts("args")
-    ))
-    .optional_old_self(true)
-    .field_path(".spec")
-    .reason(Reason::FieldValueForbidden)
-    .message(
+fn text_limit() -> Placed {
+    let texts = |field: &str| format!("(has(self.{field}) ? self.{field}.map(s, size(s)).sum() : 0)");
+    let env =
+        "(has(self.env) ? self.env.map(e, size(e.name) + (has(e.value) ? size(e.value) : 0)).sum() : 0)";
+    forbidden(
+        "spec",
+        "spec",
+        format!(
+            "oldSelf.hasValue() || {} + {} + {env} <= {TEXT_LIMIT}",
+            texts("command"),
+            texts("args")
+        ),
         format!(
             "spec.command, spec.args and spec.env hold more than {TEXT_LIMIT} characters together: \
-                 keep large input in a ConfigMap, a Secret, the image or an object store"
+             keep large input in a ConfigMap, a Secret, the image or an object store"
         )
         .as_str(),
     )
+    .at_creation_too()
 }
 
 // ---- Job: the status ----
 
 /// What a status says once and for all.
-fn job_status_rules() -> Vec<Rule> {
-    let mut rules: Vec<Rule> = [
-        "resolvedJobClass",
-        "resources",
-        "startTime",
-        "finishTime",
-        "result",
-        "execution.id",
-        "execution.uid",
-        "execution.nodeName",
-        "execution.startRequestedTime",
-        "execution.stop.reason",
-        "execution.stop.requestedTime",
-        "execution.stop.deliveredTime",
-        "execution.releaseTime",
-    ]
-    .into_iter()
-    .map(set_once)
-    .collect();
+fn job_status_rules() -> Vec<Placed> {
+    let fields = [
+        "status.resolvedJobClass",
+        "status.resources",
+        "status.startTime",
+        "status.finishTime",
+        "status.result",
+        "status.execution.id",
+        "status.execution.uid",
+        "status.execution.nodeName",
+        "status.execution.startRequestedTime",
+        "status.execution.stop.deliveredTime",
+        "status.execution.releaseTime",
+    ];
+    let mut rules: Vec<Placed> = fields.into_iter().flat_map(set_once).collect();
+    // A stop has both of these, says the schema.
+    rules.extend(
+        [STOP_REASON, "status.execution.stop.requestedTime"]
+            .map(|field| never_changes(field, &words_of_set_once(field))),
+    );
     rules.extend([
-        attempt_is_kept(),
-        backend_is_kept(),
+        status_is_kept(),
+        execution_is_kept(),
+        stop_is_kept(),
         no_start_after_stop(),
         no_release_before_the_end(),
     ]);
-    rules.extend([ACCEPTED, SCHEDULED, STARTED, FINISHED].map(stays_true));
+    rules.extend(stays_true());
+    rules.extend(attempt_is_kept());
+    rules.extend(backend_is_kept());
     rules
 }
 
+const EXECUTION: &str = "status.execution";
 const ATTEMPT: &str = "status.execution.attempt";
 const BACKEND: &str = "status.execution.backend";
-const EXECUTION_ID: &str = "status.execution.id";
+const STOP_REASON: &str = "status.execution.stop.reason";
+const CONDITIONS: &str = "status.conditions";
+
+/// With its default there always is a status. Were there none, no rule in it would be evaluated.
+fn status_is_kept() -> Placed {
+    forbidden(
+        "",
+        "status",
+        not_removed("status"),
+        "status says what is set once: it cannot be removed",
+    )
+}
+
+/// An execution of which anything is set once cannot be removed as a whole.
+fn execution_is_kept() -> Placed {
+    // What a stop holds is its reason first.
+    let parts = [
+        ("id", "status.execution.id"),
+        ("uid", "status.execution.uid"),
+        ("nodeName", "status.execution.nodeName"),
+        ("startRequestedTime", "status.execution.startRequestedTime"),
+        ("stop", STOP_REASON),
+        ("releaseTime", "status.execution.releaseTime"),
+    ];
+    let any = parts
+        .map(|(part, _)| format!("has(oldSelf.execution.{part})"))
+        .join(" || ");
+    let first = parts
+        .map(|(part, field)| {
+            format!(
+                "has(oldSelf.execution.{part}) ? '{}' : ",
+                words_of_set_once(field)
+            )
+        })
+        .concat();
+    forbidden(
+        "status",
+        EXECUTION,
+        format!("{} || !({any})", not_removed("execution")),
+        Message::Expression(format!("{first}''")),
+    )
+}
+
+/// Nor can a stop.
+fn stop_is_kept() -> Placed {
+    forbidden(
+        EXECUTION,
+        STOP_REASON,
+        not_removed("stop"),
+        words_of_set_once(STOP_REASON).as_str(),
+    )
+}
 
 /// The one create request that may have been sent is forgotten only where it provably created nothing.
-fn attempt_is_kept() -> Rule {
-    forbidden(
-        ATTEMPT,
-        format!(
-            "{} || ({} && {})",
-            kept(ATTEMPT),
-            absent("self", BACKEND),
-            nothing_created()
+fn attempt_is_kept() -> [Placed; 2] {
+    const WORDS: &str = "status.execution.attempt never changes: it may only be removed, together with status.execution.backend, while status.execution.id is unset";
+    let removed_in_time = format!("(!has(self.backend) && {})", nothing_created());
+    [
+        never_changes(ATTEMPT, WORDS),
+        forbidden(
+            EXECUTION,
+            ATTEMPT,
+            format!("{} || {removed_in_time}", not_removed("attempt")),
+            WORDS,
         ),
-        "status.execution.attempt never changes: it may only be removed, together with status.execution.backend, while status.execution.id is unset",
-    )
+    ]
 }
 
 /// As is the server it went to.
-fn backend_is_kept() -> Rule {
-    forbidden(
-        BACKEND,
-        format!(
-            "{} || ({} && {} && {})",
-            kept(BACKEND),
-            present("oldSelf", ATTEMPT),
-            absent("self", BACKEND),
-            nothing_created()
+fn backend_is_kept() -> [Placed; 3] {
+    const WORDS: &str = "status.execution.backend never changes: it may only be removed, together with status.execution.attempt, while status.execution.id is unset";
+    let removed_in_time = format!(
+        "(has(oldSelf.attempt) && !has(self.attempt) && {})",
+        nothing_created()
+    );
+    [
+        never_changes(BACKEND, WORDS),
+        forbidden(
+            EXECUTION,
+            BACKEND,
+            format!("{} || {removed_in_time}", not_removed("backend")),
+            WORDS,
         ),
-        "status.execution.backend never changes: it may only be removed, together with status.execution.attempt, while status.execution.id is unset",
-    )
+        // With the whole execution too; that it held no id is for `execution_is_kept`.
+        forbidden(
+            "status",
+            BACKEND,
+            format!(
+                "{} || !has(oldSelf.execution.backend) || has(oldSelf.execution.attempt)",
+                not_removed("execution")
+            ),
+            WORDS,
+        ),
+    ]
 }
 
-fn nothing_created() -> String {
-    [
-        absent("self", ATTEMPT),
-        absent("self", EXECUTION_ID),
-        absent("oldSelf", EXECUTION_ID),
-    ]
-    .join(" && ")
+fn nothing_created() -> &'static str {
+    "!has(self.id) && !has(oldSelf.id)"
 }
 
 /// A replica that decided to start on a copy read before the stop was stored must not have its way.
-fn no_start_after_stop() -> Rule {
-    const START: &str = "status.execution.startRequestedTime";
+fn no_start_after_stop() -> Placed {
     forbidden(
-        START,
-        format!(
-            "{} || {} || {}",
-            absent("oldSelf", "status.execution.stop"),
-            present("oldSelf", START),
-            absent("self", START)
-        ),
+        EXECUTION,
+        "status.execution.startRequestedTime",
+        "!has(oldSelf.stop) || has(oldSelf.startRequestedTime) || !has(self.startRequestedTime)".into(),
         "status.execution.startRequestedTime cannot be set any more: status.execution.stop is set, and a stopped Job is not started",
     )
 }
 
 /// What was released is looked after by nobody any more.
-fn no_release_before_the_end() -> Rule {
-    const RELEASE: &str = "status.execution.releaseTime";
+fn no_release_before_the_end() -> Placed {
     forbidden(
-        RELEASE,
-        format!(
-            "{} || {} || {}",
-            present("oldSelf", RELEASE),
-            absent("self", RELEASE),
-            present("self", "status.finishTime")
-        ),
+        "status",
+        "status.execution.releaseTime",
+        "has(self.finishTime) || !has(self.execution) || !has(self.execution.releaseTime) || \
+         (has(oldSelf.execution) && has(oldSelf.execution.releaseTime))"
+            .into(),
         "status.execution.releaseTime cannot be set yet: status.finishTime is not set, and what may run is not released",
     )
 }
 
 /// A condition that became True stays True, and stays True since the same time.
-fn stays_true(condition: &str) -> Rule {
-    forbidden(
-        "status.conditions",
-        format!(
-            "{} || oldSelf.status.conditions.all(o, o.type != '{condition}' || o.status != 'True' || ({} && \
-             self.status.conditions.exists(c, c.type == '{condition}' && c.status == 'True' && c.lastTransitionTime == o.lastTransitionTime)))",
-            absent("oldSelf", "status.conditions"),
-            present("self", "status.conditions"),
-        ),
-        &format!("status.conditions: {condition} is True and stays so, with its lastTransitionTime"),
-    )
+fn stays_true() -> [Placed; 2] {
+    const LASTING: [&str; 4] = [ACCEPTED, SCHEDULED, STARTED, FINISHED];
+    let any = LASTING.map(|type_| format!("'{type_}'")).join(", ");
+    let kept = "self.exists(c, c.type == o.type && c.status == 'True' && c.lastTransitionTime == o.lastTransitionTime)";
+    // The message is put together only for a write that is refused.
+    let rule = |place: &str, unless: &str, old: &str, but: &str| {
+        let names = LASTING.map(|type_| {
+            let words = format!("'{CONDITIONS}: {type_} is True and stays so, with its lastTransitionTime'");
+            format!("{old}.exists(o, o.type == '{type_}' && o.status == 'True'{but}) ? {words} : ")
+        });
+        forbidden(
+            place,
+            CONDITIONS,
+            format!("{unless}!{old}.exists(o, o.status == 'True' && o.type in [{any}]{but})"),
+            Message::Expression(format!("{}''", names.concat())),
+        )
+    };
+    let not_removed = format!("{} || ", not_removed("conditions"));
+    [
+        rule(CONDITIONS, "", "oldSelf", &format!(" && !{kept}")),
+        rule("status", &not_removed, "oldSelf.conditions", ""),
+    ]
 }
 
 /// What has to be there when a Job becomes `Finished=True`.
 ///
 /// A status cannot be written at creation, so these can be plain transition rules: they judge the write that
 /// finishes the Job and leave alone one that was finished before.
-fn job_finish_rules() -> Vec<Rule> {
+fn job_finish_rules() -> Vec<Placed> {
     let becomes_finished = format!(
         "{} && !{}",
         is_true("self", FINISHED),
         is_true("oldSelf", FINISHED)
     );
-    let needs = |field: &str| {
-        required(
-            field,
-            format!("!({becomes_finished}) || {}", present("self", field)),
-            &format!("{field} must be set in the write that sets the condition {FINISHED} to True"),
-        )
-    };
+    // While there is no result, only the first and the third have to look through the conditions.
     vec![
-        needs("status.result"),
-        needs("status.finishTime"),
+        required(
+            "status",
+            "status.result",
+            format!("has(self.result) || !({becomes_finished})"),
+            &format!("status.result must be set in the write that sets the condition {FINISHED} to True"),
+        ),
+        required(
+            "status",
+            "status.finishTime",
+            format!("has(self.finishTime) || !has(self.result) || !({becomes_finished})"),
+            &format!("status.finishTime must be set in the write that sets the condition {FINISHED} to True"),
+        ),
         forbidden(
-            "status.conditions",
+            "status",
+            CONDITIONS,
             format!(
                 "!({} && {}) || ({} && {})",
-                is_true("self", FINISHED),
                 is_true("self", RESULT_UNKNOWN),
+                is_true("self", FINISHED),
                 is_true("oldSelf", FINISHED),
                 is_true("oldSelf", RESULT_UNKNOWN)
             ),
             "status.conditions: Finished and ResultUnknown exclude each other: what is final is known",
         ),
+        // A result that is missing is for the first, and one that was missing before is nobody's business.
         forbidden(
-            STATE,
+            "status",
+            "status.state",
             format!(
-                "!{finished} || {} || ({} && !{})",
+                "!has(self.result) || {} || !{} || ({} && !{})",
                 tells_outcome("self"),
+                is_true("self", FINISHED),
                 is_true("oldSelf", FINISHED),
                 tells_outcome("oldSelf"),
-                finished = is_true("self", FINISHED),
             ),
             "status.state of a finished Job is the outcome of its result",
         ),
     ]
 }
 
-const STATE: &str = "status.state";
-
 /// Whether the one word that people read is that of the result. Compared with literals: two strings without a limit
 /// cost too much.
 fn tells_outcome(of: &str) -> String {
-    const OUTCOME: &str = "status.result.outcome";
     let same = ["Succeeded", "Failed", "Cancelled"]
-        .map(|word| format!("{of}.{STATE} == '{word}' && {of}.{OUTCOME} == '{word}'"))
+        .map(|word| format!("{of}.state == '{word}' && {of}.result.outcome == '{word}'"))
         .join(" || ");
-    format!("({} && {} && ({same}))", present(of, OUTCOME), present(of, STATE))
+    format!("(has({of}.state) && has({of}.result) && has({of}.result.outcome) && ({same}))")
 }
 
 // ---- OpenSandboxExecutionParameters ----
 
 /// What the fields of the parameters demand of each other.
-fn opensandbox_rules() -> Vec<Rule> {
+fn opensandbox_rules() -> Vec<Placed> {
     let set = |of: &str, field: &str| format!("has({of}.spec.{field})");
     vec![
         unless_already(
@@ -321,7 +411,7 @@ fn opensandbox_rules() -> Vec<Rule> {
             |of| {
                 format!(
                     "!{of}.spec.endpoint.startsWith('http://') || {}",
-                    is_set(of, "spec.allowInsecureHTTP")
+                    is_set(&format!("{of}.spec.?allowInsecureHTTP"))
                 )
             },
             "spec.endpoint must begin with https://; http:// needs spec.allowInsecureHTTP: true, and is for isolated development only",
@@ -349,104 +439,146 @@ fn opensandbox_rules() -> Vec<Rule> {
 
 // ---- The vocabulary of the rules ----
 
-fn forbidden(field: &str, rule: String, message: &str) -> Rule {
-    Rule::new(rule)
-        .message(message)
-        .field_path(format!(".{field}"))
-        .reason(Reason::FieldValueForbidden)
+/// A rule and where in the schema it stands: `self` is what is there.
+#[derive(Clone)]
+struct Placed {
+    /// Names of fields with dots between them, none for the root.
+    place: String,
+    rule: Rule,
 }
 
-fn required(field: &str, rule: String, message: &str) -> Rule {
-    Rule::new(rule)
-        .message(message)
-        .field_path(format!(".{field}"))
-        .reason(Reason::FieldValueRequired)
+impl Placed {
+    /// A rule at `place` that speaks of `field`, both as paths from the root.
+    fn new(place: &str, field: &str, reason: Reason, rule: String, message: impl Into<Message>) -> Placed {
+        let below = field
+            .strip_prefix(place)
+            .expect("a rule speaks of what is below it");
+        let mut rule = Rule::new(rule).message(message).reason(reason);
+        if !below.is_empty() {
+            rule = rule.field_path(format!(".{}", below.trim_start_matches('.')));
+        }
+        Placed {
+            place: place.to_owned(),
+            rule,
+        }
+    }
+
+    /// Judges also what was not there before; `oldSelf` is then an optional.
+    fn at_creation_too(mut self) -> Placed {
+        self.rule = self.rule.optional_old_self(true);
+        self
+    }
+}
+
+fn forbidden(place: &str, field: &str, rule: String, message: impl Into<Message>) -> Placed {
+    Placed::new(place, field, Reason::FieldValueForbidden, rule, message)
+}
+
+fn required(place: &str, field: &str, rule: String, message: &str) -> Placed {
+    Placed::new(place, field, Reason::FieldValueRequired, rule, message)
 }
 
 /// A rule about one state of an object, `of` standing for the object. Broken by what is stored, it does not
 /// stand in the way of other changes.
-fn unless_already(field: &str, rule: impl Fn(&str) -> String, message: &str) -> Rule {
+fn unless_already(field: &str, rule: impl Fn(&str) -> String, message: &str) -> Placed {
     let broken_before = format!("oldSelf.hasValue() && !({})", rule("oldSelf.value()"));
-    forbidden(field, format!("({}) || ({broken_before})", rule("self")), message).optional_old_self(true)
+    forbidden(
+        "",
+        field,
+        format!("({}) || ({broken_before})", rule("self")),
+        message,
+    )
+    .at_creation_too()
 }
 
-fn name_limit(kind: &str) -> Rule {
+fn name_limit(kind: &str) -> Placed {
     let rule = format!("oldSelf.hasValue() || size(self.metadata.name) <= {NAME_LIMIT}");
     let message = format!(
         "metadata.name of a {kind} has at most {NAME_LIMIT} characters, because it becomes a label value: choose a shorter name"
     );
     // No field path: the schema of a custom resource does not reach into its metadata.
-    Rule::new(rule)
-        .message(message.as_str())
-        .reason(Reason::FieldValueForbidden)
-        .optional_old_self(true)
+    forbidden("", "", rule, message.as_str()).at_creation_too()
 }
 
-/// `spec.FIELD` is what it was at creation, present or not.
-fn immutable(field: &str, kind: &str) -> Rule {
-    let (new, old) = (format!("self.spec.{field}"), format!("oldSelf.spec.{field}"));
-    forbidden(
-        &format!("spec.{field}"),
-        format!("has({new}) == has({old}) && (!has({new}) || {new} == {old})"),
-        &format!("spec.{field} is immutable: create a new {kind} instead"),
-    )
+/// The field, which every object has, is what it was at creation.
+fn immutable(field: &str, kind: &str) -> Placed {
+    never_changes(field, &words_of_immutable(field, kind))
+}
+
+/// The field of a Job is what it was at creation, present or not.
+fn immutable_if_any(field: &str) -> [Placed; 2] {
+    let (parent, name) = parent_and_name(field);
+    let words = words_of_immutable(field, "Job");
+    [
+        never_changes(field, &words),
+        forbidden(
+            parent,
+            field,
+            format!("has(self.{name}) == has(oldSelf.{name})"),
+            words.as_str(),
+        ),
+    ]
 }
 
 /// The same for a list, whose absence and emptiness mean the same and which typed clients do not tell apart.
-fn immutable_list(field: &str) -> Rule {
-    let list = |of: &str| format!("(has({of}.spec.{field}) ? {of}.spec.{field} : [])");
-    forbidden(
-        &format!("spec.{field}"),
-        format!("{} == {}", list("self"), list("oldSelf")),
-        &format!("spec.{field} is immutable: create a new Job instead"),
-    )
+fn immutable_list(field: &str) -> [Placed; 2] {
+    let (parent, name) = parent_and_name(field);
+    let words = words_of_immutable(field, "Job");
+    [
+        never_changes(field, &words),
+        forbidden(
+            parent,
+            field,
+            format!(
+                "has(self.{name}) ? has(oldSelf.{name}) || size(self.{name}) == 0 \
+                 : !has(oldSelf.{name}) || size(oldSelf.{name}) == 0"
+            ),
+            words.as_str(),
+        ),
+    ]
 }
 
-/// `status.FIELD`, once present, stays as it is.
-fn set_once(field: &str) -> Rule {
-    let field = format!("status.{field}");
-    forbidden(
-        &field,
-        kept(&field),
-        &format!("{field} is set once: it cannot be changed or removed"),
-    )
+fn words_of_immutable(field: &str, kind: &str) -> String {
+    format!("{field} is immutable: create a new {kind} instead")
 }
 
-/// The field was absent, or is what it was.
-fn kept(field: &str) -> String {
-    format!(
-        "{} || ({} && self.{field} == oldSelf.{field})",
-        absent("oldSelf", field),
-        present("self", field)
-    )
+/// The field, once present, stays as it is, as long as its parent is there.
+fn set_once(field: &str) -> [Placed; 2] {
+    let (parent, name) = parent_and_name(field);
+    let words = words_of_set_once(field);
+    [
+        never_changes(field, &words),
+        forbidden(parent, field, not_removed(name), words.as_str()),
+    ]
 }
 
-/// Every step of the path is there: `has()` alone fails where a parent is missing.
-fn present(of: &str, path: &str) -> String {
-    let mut reached = of.to_owned();
-    let steps: Vec<String> = path
-        .split('.')
-        .map(|step| {
-            reached = format!("{reached}.{step}");
-            format!("has({reached})")
-        })
-        .collect();
-    format!("({})", steps.join(" && "))
+fn words_of_set_once(field: &str) -> String {
+    format!("{field} is set once: it cannot be changed or removed")
 }
 
-fn absent(of: &str, path: &str) -> String {
-    format!("!{}", present(of, path))
+/// The field is what it was, if it was and is there.
+fn never_changes(field: &str, message: &str) -> Placed {
+    forbidden(field, field, "self == oldSelf".into(), message)
 }
 
-/// An optional boolean is true.
-fn is_set(of: &str, path: &str) -> String {
-    format!("({} && {of}.{path})", present(of, path))
+/// The field is there if it was.
+fn not_removed(name: &str) -> String {
+    format!("has(self.{name}) || !has(oldSelf.{name})")
 }
 
+fn parent_and_name(field: &str) -> (&str, &str) {
+    field.rsplit_once('.').unwrap_or(("", field))
+}
+
+/// An optional boolean, named `self.?field`, is true.
+fn is_set(field: &str) -> String {
+    format!("{field}.orValue(false)")
+}
+
+/// So it is in the status `of`.
 fn is_true(of: &str, condition: &str) -> String {
     format!(
-        "({} && {of}.status.conditions.exists(c, c.type == '{condition}' && c.status == 'True'))",
-        present(of, "status.conditions")
+        "(has({of}.conditions) && {of}.conditions.exists(c, c.type == '{condition}' && c.status == 'True'))"
     )
 }
 
@@ -474,7 +606,7 @@ const KUBERNETES_TYPES: [(&str, usize, usize); 4] = [
 
 fn finish(
     derived: CustomResourceDefinition,
-    rules: Vec<Rule>,
+    rules: Vec<Placed>,
     defaults: Vec<(&str, Value)>,
 ) -> CustomResourceDefinition {
     let mut crd = serde_json::to_value(derived).expect("a CustomResourceDefinition is JSON");
@@ -491,25 +623,24 @@ fn finish(
         }
     }
     for (field, default) in defaults {
-        set(
-            schema,
-            &format!("/properties/{}", field.replace('.', "/properties/")),
-            "default",
-            default,
-        );
+        schema_of(schema, field).insert("default".to_owned(), default);
     }
-    if !rules.is_empty() {
-        set(schema, "", "x-kubernetes-validations", json!(rules));
+    for Placed { place, rule } in rules {
+        let rules = schema_of(schema, &place)
+            .entry("x-kubernetes-validations")
+            .or_insert_with(|| json!([]));
+        rules.as_array_mut().expect("rules are a list").push(json!(rule));
     }
     serde_json::from_value(crd).expect("it is still a CustomResourceDefinition")
 }
 
-fn set(schema: &mut Value, pointer: &str, key: &str, value: Value) {
-    let object = schema
-        .pointer_mut(pointer)
+/// The schema of a field, named by its path from the root.
+fn schema_of<'a>(root: &'a mut Value, field: &str) -> &'a mut Map<String, Value> {
+    let steps = field.split('.').filter(|step| !step.is_empty());
+    let pointer: String = steps.map(|step| format!("/properties/{step}")).collect();
+    root.pointer_mut(&pointer)
         .and_then(Value::as_object_mut)
-        .expect("a derived schema has this place");
-    object.insert(key.to_owned(), value);
+        .expect("a derived schema has this place")
 }
 
 /// Takes out what `Option` leaves in a derived schema: null is no value of ours, so the API server drops a
@@ -679,10 +810,48 @@ mod tests {
                 .into_iter()
                 .flatten()
             {
-                let message = rule.get("message").and_then(Value::as_str).unwrap_or_default();
+                let text = |key: &str| rule.get(key).and_then(Value::as_str);
+                // Of an expression, what people read stands between quotes.
+                let literals =
+                    |expression: &str| expression.split('\'').skip(1).step_by(2).collect::<String>();
+                let message = text("message").map(str::to_owned);
+                let message = message
+                    .or_else(|| text("messageExpression").map(literals))
+                    .unwrap_or_default();
                 assert!(!message.is_empty(), "{path}: no message for {rule}");
                 for jargon in ["self", "oldSelf", "has(", "=="] {
                     assert!(!message.contains(jargon), "{path}: {message}");
+                }
+            }
+        }
+    }
+
+    /// A field under a rule about its change is always there, or its parent has a rule about its removal; and so is
+    /// the parent.
+    #[test]
+    fn no_rule_is_evaded_by_removing_what_it_stands_at() {
+        for crd in all() {
+            let schemas: std::collections::BTreeMap<_, _> = nodes(&crd).into_iter().collect();
+            let rules = |path: &str| {
+                let rules = schemas[path]
+                    .get("x-kubernetes-validations")
+                    .and_then(Value::as_array);
+                let rules = rules.into_iter().flatten();
+                rules.filter_map(|rule| rule["rule"].as_str()).collect::<Vec<_>>()
+            };
+            let under_a_rule = schemas
+                .keys()
+                .filter(|path| rules(path).iter().any(|rule| rule.contains("oldSelf")));
+            for path in under_a_rule {
+                let mut field = path.as_str();
+                while let Some((parent, name)) = field.rsplit_once('.') {
+                    let required = schemas[parent].get("required").and_then(Value::as_array);
+                    let kept = required.is_some_and(|names| names.contains(&json!(name)))
+                        || rules(parent).iter().any(|rule| {
+                            rule.contains(&format!("has(self.{name})")) && rule.contains("oldSelf")
+                        });
+                    assert!(kept, "{path}: {field} can be removed");
+                    field = parent;
                 }
             }
         }

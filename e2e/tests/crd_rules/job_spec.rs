@@ -2,11 +2,11 @@
 
 use anyhow::Context;
 use ayatori_core::crd;
-use ayatori_e2e::api::{Verdict, Verdict::Accepted, Verdict::Refused};
-use serde_json::json;
+use ayatori_e2e::api::{Verdict, Verdict::Accepted, Verdict::Refused, merged};
+use serde_json::{Value, json};
 
 use crate::samples::job_spec;
-use crate::{spec_change, transitions};
+use crate::{Transition, Write, spec_change, transitions};
 
 #[tokio::test]
 #[rustfmt::skip]
@@ -48,7 +48,7 @@ async fn the_spec_of_a_job_changes_only_where_it_may() -> anyhow::Result<()> {
         spec_change("a TTL may be added", json!({}), json!({ "ttlSecondsAfterFinished": 30 }), Accepted),
         spec_change("a TTL may be changed", json!({ "ttlSecondsAfterFinished": 30 }), json!({ "ttlSecondsAfterFinished": 0 }), Accepted),
         spec_change("a TTL may be removed", json!({ "ttlSecondsAfterFinished": 30 }), json!({ "ttlSecondsAfterFinished": null }), Accepted),
-        spec_change("an empty list may be left out, which means the same", json!({ "args": [] }), json!({ "args": null }), Accepted),
+        spec_change("a spec cannot be removed", json!({}), Value::Null, Refused("spec: Required value")),
         spec_change("the same spec again changes nothing", set.clone(), set.clone(), Accepted),
     ];
     for (field, value) in set.as_object().context("an object")? {
@@ -72,12 +72,37 @@ async fn the_spec_of_a_job_changes_only_where_it_may() -> anyhow::Result<()> {
             WORDS,
         ));
     }
+    for field in ["command", "args", "env", "envFrom", "imagePullSecrets"] {
+        const WORDS: Verdict = Refused("is immutable: create a new Job instead");
+        let no = || json!({ field: [] });
+        let some = || json!({ field: set[field] });
+        rows.extend([
+            spec_change("an empty list may be left out, which means the same", no(), json!({ field: null }), Accepted),
+            spec_change("a list that was left out may be empty", json!({}), no(), Accepted),
+            spec_change("an empty list stays empty", no(), some(), WORDS),
+            spec_change("a list is not emptied", some(), no(), WORDS),
+        ]);
+    }
+    let whole = |spec: Value, then: Value, verdict: Verdict| Transition {
+        write: Write::Whole("spec", then),
+        ..spec_change("a spec is replaced", spec, Value::Null, verdict)
+    };
+    rows.extend([
+        whole(set.clone(), merged(job_spec(), &set), Accepted),
+        whole(set.clone(), job_spec(), Refused("spec.workingDir is immutable")),
+        whole(set.clone(), Value::Null, Refused("spec: Required value")),
+        whole(json!({}), merged(job_spec(), &json!({ "managedBy": null })), Refused("spec.managedBy is immutable")),
+    ]);
     transitions(crd::job(), job_spec(), rows).await
 }
 
 #[tokio::test]
 async fn an_immutable_field_is_refused_by_its_name() -> anyhow::Result<()> {
-    const ROWS: [(&str, &str); 4] = [
+    const ROWS: [(&str, &str); 5] = [
+        (
+            "image",
+            "spec.image: Forbidden: spec.image is immutable: create a new Job instead",
+        ),
         (
             "jobClassName",
             "spec.jobClassName: Forbidden: spec.jobClassName is immutable: create a new Job instead",
@@ -96,7 +121,7 @@ async fn an_immutable_field_is_refused_by_its_name() -> anyhow::Result<()> {
         ),
     ];
     let value = |field: &str| match field {
-        "jobClassName" => json!("a"),
+        "image" | "jobClassName" => json!("a"),
         "command" => json!(["a"]),
         "env" => json!([{ "name": "A" }]),
         _ => json!({ "limits": { "cpu": "1" } }),

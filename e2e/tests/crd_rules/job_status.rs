@@ -9,7 +9,7 @@ use kube::api::PostParams;
 use serde_json::{Value, json};
 
 use crate::samples::{LATER, NOON, accepted, attempted, condition, finished, job_spec, recorded, stopping};
-use crate::{status_change, transitions};
+use crate::{Transition, Write, status_change, status_without, transitions};
 
 #[tokio::test]
 async fn a_status_cannot_be_written_at_creation() -> anyhow::Result<()> {
@@ -93,6 +93,74 @@ async fn what_a_job_status_says_once_it_says_for_ever() -> anyhow::Result<()> {
         status_change("a node is recorded later", merged(recorded(), &json!({ "execution": { "nodeName": null } })), recorded(), Accepted),
         status_change("a stop is recorded", recorded(), stopping(), Accepted),
         status_change("an end is recorded", stopping(), finished(), Accepted),
+    ]);
+    transitions(crd::job(), job_spec(), rows).await
+}
+
+#[tokio::test]
+#[rustfmt::skip]
+async fn what_is_set_once_is_not_lost_with_what_holds_it() -> anyhow::Result<()> {
+    let alone = |part: Value| json!({ "execution": part });
+    let stop = || json!({ "reason": "CancelRequested", "requestedTime": NOON });
+    let backend = || json!({ "parametersUID": "u2", "endpointHash": "h" });
+    let attempt = || json!({ "id": "a1", "sendBefore": NOON, "startBefore": LATER });
+    // Each in an execution that holds nothing else.
+    let parts = [
+        (json!({ "id": "e1" }), "status.execution.id is set once"),
+        (json!({ "uid": "p1" }), "status.execution.uid is set once"),
+        (json!({ "nodeName": "n1" }), "status.execution.nodeName is set once"),
+        (json!({ "startRequestedTime": NOON }), "status.execution.startRequestedTime is set once"),
+        (json!({ "stop": stop() }), "status.execution.stop.reason is set once"),
+        (json!({ "releaseTime": NOON }), "status.execution.releaseTime is set once"),
+        (json!({ "backend": backend() }), "status.execution.backend never changes"),
+        (json!({ "backend": backend(), "attempt": attempt(), "id": "s1" }), "status.execution.id is set once"),
+    ];
+    let mut rows = Vec::new();
+    for (part, words) in parts {
+        let before = || merged(json!({ "finishTime": NOON }), &alone(part.clone()));
+        rows.extend(status_without("an execution is not removed with its last part", before(), "execution", Refused(words)));
+        rows.push(Transition {
+            write: Write::Whole("status", json!({ "finishTime": NOON, "execution": {} })),
+            ..status_change("an execution does not become empty", before(), Value::Null, Refused(words))
+        });
+        rows.extend(status_without("a status is not removed with an execution", before(), "", Refused("status.finishTime is set once")));
+        rows.push(Transition {
+            write: Write::Whole("status", json!({ "finishTime": NOON })),
+            ..status_change("an execution is not left out", before(), Value::Null, Refused(words))
+        });
+    }
+    let delivered = || json!({ "execution": { "stop": merged(stop(), &json!({ "deliveredTime": LATER })) } });
+    let both = || alone(json!({ "backend": backend(), "attempt": attempt() }));
+    rows.extend([
+        status_without("nothing is lost with the whole status", finished(), "", Refused("status.result is set once")),
+        status_without("an accepted Job cannot lose its status", accepted(), "", Refused("status.resolvedJobClass is set once")),
+        status_without("a stopped Job cannot lose its status", alone(json!({ "stop": stop() })), "", Refused("status.execution.stop.reason is set once")),
+        status_without("nothing is lost with the execution", recorded(), "execution", Refused("status.execution.id is set once")),
+        status_without("nothing is lost with the stop", stopping(), "execution.stop", Refused("status.execution.stop.reason is set once")),
+        status_without("a delivery is not lost with the stop", delivered(), "execution.stop", Refused("status.execution.stop.reason is set once")),
+        status_without("a delivery is not lost", delivered(), "execution.stop.deliveredTime", Refused("status.execution.stop.deliveredTime is set once")),
+        status_without("a result is not lost", finished(), "result", Refused("status.result is set once")),
+        status_without("nothing is lost with the conditions", finished(), "conditions", Refused("status.conditions: Accepted is True and stays so")),
+        status_without("an attempt without its backend may go", alone(json!({ "attempt": attempt() })), "execution", Accepted),
+        status_without("an attempt and its backend may go", both(), "execution", Accepted),
+        status_without("and with the status", both(), "", Accepted),
+        status_without("an empty execution may go", alone(json!({})), "execution", Accepted),
+    ].into_iter().flatten());
+    // Where there was nothing before, nothing is kept, and the rest holds.
+    let nothing = || json!({ "state": null, "conditions": null });
+    let finish = |change: Value| merged(json!({
+        "state": "Failed", "finishTime": NOON, "result": { "outcome": "Failed", "reason": "X" },
+        "conditions": [condition("Finished", "True", NOON)],
+    }), &change);
+    let unknown = json!([condition("Finished", "True", NOON), condition("ResultUnknown", "True", NOON)]);
+    rows.extend([
+        status_change("a first execution is not released at once", nothing(), alone(json!({ "releaseTime": NOON })), Refused("status.execution.releaseTime cannot be set yet")),
+        status_change("a first execution may be stopped and never start", nothing(), alone(json!({ "stop": stop() })), Accepted),
+        status_change("a status without conditions is finished", nothing(), finish(json!({})), Accepted),
+        status_change("but not without a result", nothing(), finish(json!({ "result": null })), Refused("status.result must be set")),
+        status_change("nor without a time", nothing(), finish(json!({ "finishTime": null })), Refused("status.finishTime must be set")),
+        status_change("nor under another word", nothing(), finish(json!({ "state": "Running" })), Refused("status.state of a finished Job")),
+        status_change("nor when nothing is known", nothing(), finish(json!({ "conditions": unknown })), Refused("Finished and ResultUnknown exclude each other")),
     ]);
     transitions(crd::job(), job_spec(), rows).await
 }

@@ -56,6 +56,9 @@ enum Write {
     Spec(Value),
     /// Of its status, through the subresource.
     Status(Value),
+    /// The object as it is stored, but for one field at its top: another value, or none for null. What is stored
+    /// is replaced as a whole, the status through the subresource.
+    Whole(&'static str, Value),
 }
 
 /// One change of a stored object: what it is, what the status was before, the change, and what comes of it.
@@ -102,6 +105,19 @@ async fn transitions(
                         .patch_status(&name, &strict, &Patch::Merge(json!({ "status": change })))
                         .await
                 }
+                Write::Whole(field, value) => {
+                    let mut object = objects.get(&name).await.with_context(|| row.sentence)?;
+                    object.data = merged(object.data, &json!({ field: null }));
+                    object.data = merged(object.data, &json!({ field: value }));
+                    match field {
+                        "status" => {
+                            objects
+                                .replace_status(&name, &PostParams::default(), &object)
+                                .await
+                        }
+                        _ => objects.replace(&name, &PostParams::default(), &object).await,
+                    }
+                }
             };
             problems.extend(
                 row.verdict
@@ -133,4 +149,18 @@ fn status_change(sentence: &'static str, status: Value, change: Value, verdict: 
         write: Write::Status(change),
         verdict,
     }
+}
+
+/// Leaves out one part of a status, with the merge patch and with the object that do it.
+fn status_without(sentence: &'static str, status: Value, part: &str, verdict: Verdict) -> [Transition; 2] {
+    let removal = part
+        .rsplit('.')
+        .filter(|step| !step.is_empty())
+        .fold(Value::Null, |inner, step| json!({ step: inner }));
+    let whole = merged(status.clone(), &removal);
+    let replaced = Transition {
+        write: Write::Whole("status", whole),
+        ..status_change(sentence, status.clone(), Value::Null, verdict)
+    };
+    [status_change(sentence, status, removal, verdict), replaced]
 }

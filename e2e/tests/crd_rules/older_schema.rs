@@ -2,14 +2,14 @@
 
 use anyhow::{Context, ensure};
 use ayatori_core::crd;
-use ayatori_e2e::api::{Run, eventually, in_namespace, install};
+use ayatori_e2e::api::{Run, Verdict, eventually, in_namespace, install};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::dry_run;
-use crate::samples::{NOON, condition};
+use crate::samples::{NOON, accepted, condition, job_spec};
 
 /// An object stored before a rule existed must not be stuck: the rule is for what changes.
 #[tokio::test]
@@ -82,6 +82,65 @@ async fn manage_an_old_job(run: &Run, strict: &CustomResourceDefinition) -> anyh
     .await?;
     ensure!(jobs.get_opt(&name).await?.is_none(), "the Job is still there");
     Ok(())
+}
+
+/// The rules in a status say nothing where there is none: the definition sees to it that there always is.
+#[tokio::test]
+async fn a_job_from_before_there_was_a_first_status_is_judged_like_any_other() -> anyhow::Result<()> {
+    in_namespace(async |run: Run| {
+        let strict = in_group(crd::job(), &format!("{}.example.org", run.namespace))?;
+        let undefaulted = without_default(&strict)?;
+        install(&run.client, std::slice::from_ref(&undefaulted)).await?;
+        let outcome = finish_a_job_without_status(&run, &strict, &undefaulted).await;
+        let definitions: Api<CustomResourceDefinition> = Api::all(run.client.clone());
+        definitions
+            .delete(&strict.name_any(), &DeleteParams::default())
+            .await?;
+        outcome
+    })
+    .await
+}
+
+async fn finish_a_job_without_status(
+    run: &Run,
+    strict: &CustomResourceDefinition,
+    undefaulted: &CustomResourceDefinition,
+) -> anyhow::Result<()> {
+    let jobs = run.objects(undefaulted);
+    let plain = PatchParams::default();
+    let status = |status: Value| Patch::Merge(json!({ "status": status }));
+    for name in ["reported", "silent"] {
+        let created = jobs
+            .create(&PostParams::default(), &run.object(undefaulted, name, job_spec()))
+            .await?;
+        ensure!(created.data.get("status").is_none(), "{created:?}");
+    }
+    jobs.patch_status("reported", &plain, &status(accepted())).await?;
+    let answer = jobs.patch_status("reported", &plain, &status(Value::Null)).await;
+    let problem = Verdict::Refused("status says what is set once: it cannot be removed").problem(&answer);
+    ensure!(problem.is_none(), "{problem:?}");
+
+    install(&run.client, std::slice::from_ref(strict)).await?;
+    eventually("the first status is in force", async || {
+        Ok(jobs.get("silent").await?.data.get("status").is_some())
+    })
+    .await?;
+    let finish = json!({ "conditions": [condition("Finished", "True", NOON)] });
+    let answer = jobs.patch_status("silent", &plain, &status(finish)).await;
+    let problem = Verdict::Refused("status.result must be set").problem(&answer);
+    ensure!(problem.is_none(), "{problem:?}");
+    Ok(())
+}
+
+/// The same definition, but that a new object has no status.
+fn without_default(crd: &CustomResourceDefinition) -> anyhow::Result<CustomResourceDefinition> {
+    let mut value = serde_json::to_value(crd)?;
+    value
+        .pointer_mut("/spec/versions/0/schema/openAPIV3Schema/properties/status")
+        .and_then(Value::as_object_mut)
+        .and_then(|status| status.remove("default"))
+        .context("no default")?;
+    Ok(serde_json::from_value(value)?)
 }
 
 /// The same definition in another group, so that nobody else's objects are touched.
