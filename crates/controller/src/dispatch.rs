@@ -11,18 +11,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use futures::stream::{self, FuturesUnordered};
+use futures::stream::FuturesUnordered;
 use futures::{FutureExt, StreamExt};
 use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::scheduler::{ScheduleRequest, scheduler};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::time::{DelayQueue, delay_queue};
 
 use crate::desks::{Desk, Desks, Room};
 use crate::kept::Kept;
 use crate::telemetry::{Held, Metrics};
+
+/// Whoever is to be looked at later than this is looked at then already: a queue of times has an end.
+const AT_LATEST: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// A Job, by name.
 type Name = ObjectRef<Kept>;
@@ -43,8 +45,9 @@ pub(crate) struct Dispatcher<F> {
     /// Those that are looked at, and whether something happened to them meanwhile.
     working: HashMap<Name, bool>,
     tasks: JoinSet<(Name, Option<Duration>)>,
-    later: UnboundedSender<ScheduleRequest<Name>>,
-    due: UnboundedReceiver<ScheduleRequest<Name>>,
+    /// Those that are to be looked at later, unless something happens to them before, and where they stand there.
+    later: DelayQueue<Name>,
+    alarms: HashMap<Name, delay_queue::Key>,
 }
 
 struct Waits {
@@ -58,7 +61,6 @@ where
     L: Future<Output = Option<Duration>> + Send + 'static,
 {
     pub(crate) fn new(jobs: Store<Kept>, desks: Arc<Desks>, metrics: Metrics, look: F) -> Self {
-        let (later, due) = unbounded_channel();
         Self {
             jobs,
             desks,
@@ -69,8 +71,8 @@ where
             doors: FuturesUnordered::new(),
             working: HashMap::new(),
             tasks: JoinSet::new(),
-            later,
-            due,
+            later: DelayQueue::new(),
+            alarms: HashMap::new(),
         }
     }
 
@@ -78,20 +80,15 @@ where
     /// under way has ended; dropped before that, it ends it.
     pub(crate) async fn run(
         mut self,
-        queue: UnboundedReceiver<Name>,
+        mut queue: UnboundedReceiver<Name>,
         stop: CancellationToken,
     ) -> &'static str {
-        let woken = received(queue).map(|job| ScheduleRequest {
-            message: job,
-            run_at: Instant::now(),
-        });
-        let due = received(std::mem::replace(&mut self.due, unbounded_channel().1));
-        let mut due = std::pin::pin!(scheduler(stream::select(woken, due)));
         loop {
             let stops = stop.is_cancelled();
             tokio::select! {
                 () = stop.cancelled(), if !stops => self.waiting.clear(),
-                Some(job) = due.next(), if !stops => self.line_up(job),
+                Some(job) = queue.recv(), if !stops => self.line_up(job),
+                Some(due) = self.later.next(), if !stops => self.line_up(due.into_inner()),
                 Some((room, desk)) = self.doors.next(), if !stops => self.enter(&room, desk),
                 Some(looked) = self.tasks.join_next() => self.looked(looked),
                 else => return "the controller of Jobs",
@@ -101,6 +98,9 @@ where
 
     /// This Job is to be looked at.
     fn line_up(&mut self, job: Name) {
+        if let Some(alarm) = self.alarms.remove(&job) {
+            self.later.try_remove(&alarm);
+        }
         if let Some(again) = self.working.get_mut(&job) {
             *again = true;
             return;
@@ -163,9 +163,8 @@ where
         if self.working.remove(&job) == Some(true) {
             self.line_up(job);
         } else if let Some(after) = after {
-            let run_at = Instant::now() + after;
-            // Fails only while the process ends.
-            let _ = self.later.send(ScheduleRequest { message: job, run_at });
+            let alarm = self.later.insert(job.clone(), after.min(AT_LATEST));
+            self.alarms.insert(job, alarm);
         }
     }
 }
@@ -178,12 +177,6 @@ fn door(desks: Arc<Desks>, room: Room) -> BoxFuture<'static, (Room, Option<Desk>
     .boxed()
 }
 
-fn received<T>(receiver: UnboundedReceiver<T>) -> impl futures::Stream<Item = T> {
-    stream::unfold(receiver, async |mut receiver| {
-        receiver.recv().await.map(|item| (item, receiver))
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Mutex;
@@ -193,6 +186,7 @@ mod tests {
     use kube::runtime::reflector::store::{Writer, store};
     use kube::runtime::watcher::Event;
     use tokio::sync::Semaphore;
+    use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
     use tokio::task::JoinHandle;
     use tokio::time::timeout;
 
@@ -322,6 +316,16 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(50)).await;
         office.wake("a");
         office.sees(&["a", "a", "a"]).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_due_in_the_next_century_waits_without_harm() {
+        let office = office(&[("a", "class")], Some(Duration::MAX));
+        office.ends.add_permits(9);
+        office.wake("a");
+        office.sees(&["a"]).await;
+        office.wake("a");
+        office.sees(&["a", "a"]).await;
     }
 
     #[tokio::test(start_paused = true)]
