@@ -31,3 +31,4 @@ pub mod telemetry;
 #[cfg(feature = "testing")]
 pub mod testing;
 pub mod unknown_fields;
+pub mod unmanaged;

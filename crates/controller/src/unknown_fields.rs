@@ -15,6 +15,8 @@ use serde::{Deserialize, Deserializer};
 use serde_ignored::Path;
 use serde_json::value::RawValue;
 
+use crate::unmanaged::unmanaged;
+
 /// The paths of unknown fields of all cached objects, by UID. Most objects have none, and no entry.
 ///
 /// Unknown fields are a fact of one generation of an object, and not every look shows them: right after the
@@ -106,10 +108,11 @@ where
 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = Box::<RawValue>::deserialize(deserializer)?;
-        let (mut object, unknown) = match understand::<K>(text.get()) {
+        let text = unmanaged(text.get());
+        let (mut object, unknown) = match understand::<K>(&text) {
             Ok((object, unknown)) => (object, Some(unknown)),
             Err(_) => {
-                let Bare { metadata } = serde_json::from_str(text.get()).map_err(D::Error::custom)?;
+                let Bare { metadata } = serde_json::from_str(&text).map_err(D::Error::custom)?;
                 let mut object = K::default();
                 *object.meta_mut() = metadata;
                 (object, None)

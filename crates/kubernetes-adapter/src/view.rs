@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use ayatori_controller::unmanaged::unmanaged;
 use ayatori_core::conditions::clean;
 use ayatori_core::names::{JOB_NAME_LABEL, JOB_UID_LABEL, RESULT_FINALIZER, START_GATE};
 use jiff::{SignedDuration, Timestamp};
@@ -13,8 +14,9 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
 use kube::core::DynamicResourceScope;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
 
 use crate::manifest::CONTAINER;
 
@@ -40,7 +42,8 @@ pub(crate) struct Viewed<V> {
 
 impl<'de, V: View> Deserialize<'de> for Viewed<V> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let object = V::Object::deserialize(deserializer)?;
+        let text = Box::<RawValue>::deserialize(deserializer)?;
+        let object: V::Object = serde_json::from_str(&unmanaged(text.get())).map_err(D::Error::custom)?;
         let metadata = ObjectMeta {
             resource_version: object.meta().resource_version.clone(),
             ..ObjectMeta::default()

@@ -21,21 +21,33 @@ use tokio::sync::watch;
 
 use crate::arena::Arena;
 use crate::chronicle::Watching;
+use crate::figures::{Figure, Spread};
+use crate::herd;
 use crate::peer::{self, Peer, Work};
 
 /// How long a life may take to be over and told.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How often the writes alone are made.
+const ROUNDS: u32 = 2;
+/// How long everything is left alone afterwards.
+const PAUSE: Duration = Duration::from_secs(5);
 /// How many lives are led at the same time: enough for the API server never to wait for the next write.
 const AT_ONCE: usize = 200;
 
 /// The life that is led again and again.
 pub(crate) struct Life {
-    /// Its batch Job as it was created, as text.
-    batch_job: String,
-    /// What its texts are replaced in: the names of both.
-    names: [String; 2],
+    work: Work,
+    /// Its batch Job, if it has one.
+    batch_job: Option<Copied>,
     /// What was written to the Job, in order.
     writes: Vec<Write>,
+}
+
+/// A batch Job as it was created.
+struct Copied {
+    text: String,
+    /// What a copy has its own name in place of: that of the batch Job, and that of its Job.
+    names: [String; 2],
 }
 
 /// One write to a Job.
@@ -74,8 +86,8 @@ struct Seen {
 }
 
 impl Life {
-    /// Records a life that an adapter leads.
-    pub(crate) async fn record(arena: &Arena<'_>) -> anyhow::Result<Self> {
+    /// Records a life that an adapter leads, doing this.
+    pub(crate) async fn record(arena: &Arena<'_>, work: &Work) -> anyhow::Result<Self> {
         let namespace = Peer::Ours.namespace();
         let name = "model-000000";
         let jobs = Api::<Job>::namespaced(arena.client.clone(), namespace);
@@ -85,16 +97,14 @@ impl Life {
         );
         let mut versions = std::pin::pin!(versions.default_backoff());
         let mut writes = Vec::new();
-        let mut before = peer::ours(name, &Work::NOTHING);
+        let mut before = peer::ours(name, work);
         let whole = async {
             while let Some(event) = versions.next().await {
                 let job = match event? {
                     Event::Apply(job) => job,
                     Event::InitDone => {
                         // Not before, so that no version is missed.
-                        Peer::Ours
-                            .create(&arena.client, namespace, name, &Work::NOTHING)
-                            .await?;
+                        Peer::Ours.create(&arena.client, namespace, name, work).await?;
                         continue;
                     }
                     Event::Init | Event::InitApply(_) | Event::Delete(_) => continue,
@@ -115,22 +125,45 @@ impl Life {
         let of_it = ListParams::default().labels(&format!("{JOB_NAME_LABEL}={name}"));
         let all = Api::<BatchJob>::namespaced(arena.client.clone(), namespace);
         let batch_job = all.list(&of_it).await?.items.into_iter().next();
-        let batch_job = batch_job.context("the life to record has no batch Job")?;
+        let copied = |batch_job: BatchJob| {
+            anyhow::Ok(Copied {
+                names: [batch_job.name_any(), name.to_owned()],
+                text: as_created(&batch_job)?.to_string(),
+            })
+        };
         Ok(Self {
-            names: [batch_job.name_any(), name.to_owned()],
-            batch_job: as_created(&batch_job)?.to_string(),
+            work: work.clone(),
+            batch_job: batch_job.map(copied).transpose()?,
             writes,
         })
     }
 
-    /// How many writes to a Job there are.
-    pub(crate) fn writes(&self) -> usize {
+    /// How many Jobs a second there are when their writes are made and nothing is decided.
+    pub(crate) async fn bound(&self, arena: &Arena<'_>, jobs: u32) -> anyhow::Result<Figure> {
+        let mut rates = Vec::new();
+        for round in 0..ROUNDS {
+            let took = self.led(arena, &format!("replay{round}"), jobs).await?;
+            let rate = f64::from(jobs) / took.as_secs_f64();
+            eprintln!("bare writes: {rate:.1} Jobs/s");
+            rates.push(rate);
+            herd::forget(&arena.store, Peer::Ours.namespace()).await?;
+            tokio::time::sleep(PAUSE).await;
+        }
+        let what = format!(
+            "bound: the {} writes of a Job of ours, by a client that decides nothing",
+            self.writes()
+        );
+        Ok(Figure::new(&what, "Jobs/s", Spread::of(&rates)))
+    }
+
+    /// How many writes there are after the creation of a Job.
+    fn writes(&self) -> usize {
         // The batch Job, the gate and the finalizer of the pod.
-        self.writes.len() + 3
+        self.writes.len() + if self.batch_job.is_some() { 3 } else { 0 }
     }
 
     /// Lets Jobs live it, all at once, and returns how long it took until the last one was finished.
-    pub(crate) async fn led(&self, arena: &Arena<'_>, name: &str, jobs: u32) -> anyhow::Result<Duration> {
+    async fn led(&self, arena: &Arena<'_>, name: &str, jobs: u32) -> anyhow::Result<Duration> {
         let namespace = Peer::Ours.namespace();
         let pods = Pods::default();
         let watching = Watching(vec![tokio::spawn(pods.clone().follow(arena.client.clone()))]);
@@ -147,6 +180,7 @@ impl Life {
         Ok(last.duration_since(begin))
     }
 
+    /// Leads one life, and returns when it was finished.
     async fn led_by(
         &self,
         client: &Client,
@@ -155,59 +189,19 @@ impl Life {
         pods: &Pods,
     ) -> anyhow::Result<Instant> {
         let jobs = Api::<Job>::namespaced(client.clone(), namespace);
-        let batch_jobs = Api::<BatchJob>::namespaced(client.clone(), namespace);
-        let all_pods = Api::<Pod>::namespaced(client.clone(), namespace);
         let params = PatchParams::apply("bench-replay");
-        let patch_pod = async |pod: &str, patch: Value| {
-            let patch: Patch<()> = Patch::Json(serde_json::from_value(patch)?);
-            anyhow::Ok(
-                all_pods
-                    .patch_metadata(pod, &PatchParams::default(), &patch)
-                    .await
-                    .map(drop)?,
-            )
-        };
-        let mut seen = pods.of(name);
-        let mut done = Step::Nothing;
+        let mut execution = self.batch_job.as_ref().map(|copied| Execution {
+            batch_jobs: Api::namespaced(client.clone(), namespace),
+            pods: Api::namespaced(client.clone(), namespace),
+            copied,
+            seen: pods.of(name),
+            done: Step::Nothing,
+        });
         let mut finished = None;
-        Peer::Ours.create(client, namespace, name, &Work::NOTHING).await?;
+        Peer::Ours.create(client, namespace, name, &self.work).await?;
         for write in &self.writes {
-            while done < write.after {
-                done = match done {
-                    Step::Nothing => {
-                        let [batch_name, own] = &self.names;
-                        let text = self.batch_job.replace(batch_name, name).replace(own, name);
-                        let batch_job = serde_json::from_str(&text)?;
-                        batch_jobs.create(&PostParams::default(), &batch_job).await?;
-                        Step::Created
-                    }
-                    Step::Created => {
-                        let pod = seen.wait_for(|seen| seen.step >= Step::Gated).await?.pod.clone();
-                        let path = "/spec/schedulingGates/0";
-                        patch_pod(&pod, json!([{"op": "remove", "path": path}])).await?;
-                        Step::Gated
-                    }
-                    Step::Gated => seen
-                        .wait_for(|seen| seen.step >= Step::Runs)
-                        .await?
-                        .step
-                        .min(Step::Runs),
-                    Step::Runs => seen.wait_for(|seen| seen.step >= Step::Ended).await?.step,
-                    Step::Ended | Step::Released => {
-                        let Seen { pod, finalizers, .. } = seen.borrow().clone();
-                        let index = finalizers.iter().position(|f| f == RESULT_FINALIZER);
-                        let path = format!(
-                            "/metadata/finalizers/{}",
-                            index.context("our finalizer is not there")?
-                        );
-                        let patch = json!([
-                            {"op": "test", "path": path, "value": RESULT_FINALIZER}, {"op": "remove", "path": path},
-                        ]);
-                        patch_pod(&pod, patch).await?;
-                        finished = Some(Instant::now());
-                        Step::Released
-                    }
-                };
+            if let Some(execution) = &mut execution {
+                execution.advance(write.after, name).await?;
             }
             let patch = Patch::Merge(&write.patch);
             if write.status {
@@ -215,8 +209,80 @@ impl Life {
             } else {
                 jobs.patch(name, &params, &patch).await?;
             }
+            if finished.is_none() && write.after >= Step::Ended {
+                finished = Some(Instant::now());
+            }
         }
         finished.context("the life that was recorded has no end")
+    }
+}
+
+/// The execution of a Job whose life is led.
+struct Execution<'a> {
+    batch_jobs: Api<BatchJob>,
+    pods: Api<Pod>,
+    copied: &'a Copied,
+    seen: watch::Receiver<Seen>,
+    done: Step,
+}
+
+impl Execution<'_> {
+    /// Does and waits for everything until then.
+    async fn advance(&mut self, then: Step, name: &str) -> anyhow::Result<()> {
+        while self.done < then {
+            self.done = match self.done {
+                Step::Nothing => {
+                    let Copied { text, names } = self.copied;
+                    let text = names
+                        .iter()
+                        .fold(text.clone(), |text, old| text.replace(old, name));
+                    let batch_job = serde_json::from_str(&text)?;
+                    self.batch_jobs.create(&PostParams::default(), &batch_job).await?;
+                    Step::Created
+                }
+                Step::Created => {
+                    self.seen(Step::Gated).await?;
+                    self.patch_pod(json!([{"op": "remove", "path": "/spec/schedulingGates/0"}]))
+                        .await?;
+                    Step::Gated
+                }
+                Step::Gated => self.seen(Step::Runs).await?,
+                Step::Runs => self.seen(Step::Ended).await?,
+                Step::Ended | Step::Released => {
+                    let index = self
+                        .seen
+                        .borrow()
+                        .finalizers
+                        .iter()
+                        .position(|f| f == RESULT_FINALIZER);
+                    let path = format!(
+                        "/metadata/finalizers/{}",
+                        index.context("our finalizer is not there")?
+                    );
+                    let patch = json!([
+                        {"op": "test", "path": path, "value": RESULT_FINALIZER}, {"op": "remove", "path": path},
+                    ]);
+                    self.patch_pod(patch).await?;
+                    Step::Released
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Returns once the pod is seen to be that far.
+    async fn seen(&mut self, step: Step) -> anyhow::Result<Step> {
+        self.seen.wait_for(|seen| seen.step >= step).await?;
+        Ok(step)
+    }
+
+    async fn patch_pod(&self, patch: Value) -> anyhow::Result<()> {
+        let patch: Patch<()> = Patch::Json(serde_json::from_value(patch)?);
+        let pod = self.seen.borrow().pod.clone();
+        self.pods
+            .patch_metadata(&pod, &PatchParams::default(), &patch)
+            .await?;
+        Ok(())
     }
 }
 

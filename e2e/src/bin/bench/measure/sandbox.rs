@@ -24,18 +24,24 @@ use crate::budgets::SANDBOX;
 use crate::figures::{Figure, Spread, milliseconds};
 use crate::herd;
 use crate::peer::{Peer, Work};
+use crate::replay;
 use crate::stage::Stage;
 
 pub(crate) const ABOUT: &str = "\
 1,000 Jobs created all at once for the OpenSandbox adapter, whose server is simulated in the measuring process: it \
 answers at once, a sandbox is up at once, and its command ends at once. The adapter lists sandboxes once a second, as by \
-default.";
+default. The bound is what is left when one life is recorded and its writes are made again, by a client that decides \
+nothing and while no adapter runs.";
 
 const JOBS: u32 = 1_000;
 const ROUNDS: u32 = 3;
 const CREATIONS: usize = 16;
 const CLASS: &str = "bench-sandboxed";
 const SECRET: &str = "bench-opensandbox";
+const WORK: Work = Work {
+    class: CLASS,
+    ..Work::NOTHING
+};
 
 pub(crate) async fn measure(stage: &Stage, size: Size) -> anyhow::Result<Outcome> {
     let arena = Arena::open(stage, Limits::Lifted).await?;
@@ -56,7 +62,10 @@ pub(crate) async fn measure(stage: &Stage, size: Size) -> anyhow::Result<Outcome
         tokio::time::sleep(Duration::from_secs(5)).await;
     }
     let resident = crate::figures::mebibytes(adapter.usage()?.resident);
+    let life = replay::Life::record(&arena, &WORK).await?;
     adapter.stop().await?;
+    herd::forget(&arena.store, Peer::Ours.namespace()).await?;
+    let bound = life.bound(&arena, jobs).await?;
     arena.close().await?;
     Ok(vec![
         Figure::new(SANDBOX, "Jobs/s", Spread::of(&rates)),
@@ -66,6 +75,7 @@ pub(crate) async fn measure(stage: &Stage, size: Size) -> anyhow::Result<Outcome
             "MiB",
             Spread::one(resident),
         ),
+        bound,
     ]
     .into())
 }
@@ -73,16 +83,12 @@ pub(crate) async fn measure(stage: &Stage, size: Size) -> anyhow::Result<Outcome
 async fn run(arena: &Arena<'_>, name: &str, jobs: u32) -> anyhow::Result<Duration> {
     let namespace = Peer::Ours.namespace();
     let watching = arena.chronicle.watch(&arena.client, namespace);
-    let work = Work {
-        class: CLASS,
-        ..Work::NOTHING
-    };
     let begin = Instant::now();
     stream::iter(0..jobs)
         .map(Ok::<_, anyhow::Error>)
         .try_for_each_concurrent(CREATIONS, async |number| {
             let name = format!("{name}-{number:06}");
-            let created = Peer::Ours.create(&arena.client, namespace, &name, &work).await;
+            let created = Peer::Ours.create(&arena.client, namespace, &name, &WORK).await;
             created.with_context(|| format!("creating {name}"))
         })
         .await?;

@@ -56,8 +56,6 @@ const TRIALS: [Trial; 2] = [
         rounds: 3,
     },
 ];
-/// How often the writes alone are made.
-const BOUND_ROUNDS: u32 = 2;
 /// How many Jobs are followed from their creation until they are gone.
 const WHOLE_LIVES: u32 = 100;
 /// How many seconds each stays after its end: long enough to be released first.
@@ -88,9 +86,14 @@ pub(crate) async fn measure(stage: &Stage, size: Size) -> anyhow::Result<Outcome
         }
         adapter.check()?;
         if trial.limits == Limits::Lifted {
-            let life = replay::Life::record(&arena).await?;
+            let life = replay::Life::record(&arena, &Work::NOTHING).await?;
             adapter.stop().await?;
-            figures.push(bound(&arena, &life, jobs, of(Peer::Native)).await?);
+            let native: Vec<f64> = of(Peer::Native).iter().map(Round::rate).collect();
+            figures.push(
+                life.bound(&arena, jobs)
+                    .await?
+                    .beside("native", Spread::of(&native)),
+            );
         } else {
             adapter.stop().await?;
         }
@@ -176,32 +179,6 @@ fn compared(what: &str, ours: &[Round], native: &[Round]) -> Vec<Figure> {
     let (ours, native) = (Spread::of(&rates(ours)), Spread::of(&rates(native)));
     let figure = Figure::new(what, "Jobs/s", ours).beside("native", native);
     vec![figure.with_noise(native.low / native.high)]
-}
-
-/// How many Jobs a second there are when their writes are made and nothing is decided.
-async fn bound(
-    arena: &Arena<'_>,
-    life: &replay::Life,
-    jobs: u32,
-    native: &[Round],
-) -> anyhow::Result<Figure> {
-    let mut rates = Vec::new();
-    for round in 0..BOUND_ROUNDS {
-        let took = life.led(arena, &format!("replay{round}"), jobs).await?;
-        rates.push(f64::from(jobs) / took.as_secs_f64());
-        eprintln!(
-            "throughput: bare writes {:.1} Jobs/s",
-            f64::from(jobs) / took.as_secs_f64()
-        );
-        herd::forget(&arena.store, Peer::Ours.namespace()).await?;
-        tokio::time::sleep(PAUSE).await;
-    }
-    let native: Vec<f64> = native.iter().map(Round::rate).collect();
-    let what = format!(
-        "bound: the {} writes of a Job of ours, made by nobody who decides",
-        life.writes()
-    );
-    Ok(Figure::new(&what, "Jobs/s", Spread::of(&rates)).beside("native", Spread::of(&native)))
 }
 
 /// What a Job costs each process.
