@@ -181,6 +181,8 @@ pub async fn run_until<B: Backend>(
 
     let mut candidate = Candidate::new(client.clone(), &options.namespace, name, &options.identity);
     let (stop, deputies) = (CancellationToken::new(), CancellationToken::new());
+    let over = CancellationToken::new();
+    let _over_when_dropped = over.clone().drop_guard();
     let until_leading = async {
         caches.filled(&readiness).await?;
         readiness
@@ -283,7 +285,7 @@ pub async fn run_until<B: Backend>(
     let mut controllers = JoinSet::new();
     let look = move |job, desk| reconcile_job::reconcile(job, desk, jobs.clone());
     let dispatcher = Dispatcher::new(caches.jobs.clone(), desks.clone(), metrics.clone(), look);
-    controllers.spawn(dispatcher.run(job_queue, stop.clone()));
+    controllers.spawn(dispatcher.run(job_queue, stop.clone(), over));
     let for_parameters = classes.clone();
     controllers.spawn(control(
         caches.classes.clone(),

@@ -2,8 +2,8 @@
 //!
 //! kube's own controller polls everything that it has begun with whenever anything happens to any of it, which is fine
 //! where few objects are looked at at a time. Of Jobs thousands may wait for their turn, as they do after a restart. So
-//! those that wait are names in a line, one line for each room of [`Desks`], and only who has a desk is worked on, each
-//! in a task of its own.
+//! those that wait are names in a line, one line for each room of [`Desks`], and only with a desk is work on one begun,
+//! each in a task of its own.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -77,20 +77,26 @@ where
     }
 
     /// Has every Job of this queue looked at. Once it is to stop, nothing new is begun, and this returns when what is
-    /// under way has ended; dropped before that, it ends it.
+    /// under way has ended; once all is `over`, that goes no step further either.
     pub(crate) async fn run(
         mut self,
         mut queue: UnboundedReceiver<Name>,
         stop: CancellationToken,
+        over: CancellationToken,
     ) -> &'static str {
         loop {
             let stops = stop.is_cancelled();
+            if stops {
+                self.waiting.clear();
+            }
+            // There are only so many desks, so that those before the last two always come to an end.
             tokio::select! {
-                () = stop.cancelled(), if !stops => self.waiting.clear(),
-                Some(job) = queue.recv(), if !stops => self.line_up(job),
-                Some(due) = self.later.next(), if !stops => self.line_up(due.into_inner()),
-                Some((room, desk)) = self.doors.next(), if !stops => self.enter(&room, desk),
+                biased;
+                () = stop.cancelled(), if !stops => {}
                 Some(looked) = self.tasks.join_next() => self.looked(looked),
+                Some((room, desk)) = self.doors.next(), if !stops => self.enter(&room, desk, &over),
+                Some(due) = self.later.next(), if !stops => self.line_up(due.into_inner()),
+                Some(job) = queue.recv(), if !stops => self.line_up(job),
                 else => return "the controller of Jobs",
             }
         }
@@ -129,7 +135,7 @@ where
     }
 
     /// There is a desk in this room.
-    fn enter(&mut self, room: &Room, desk: Option<Desk>) {
+    fn enter(&mut self, room: &Room, desk: Option<Desk>, over: &CancellationToken) {
         let Some(desk) = desk else { return };
         let Some(line) = self.lines.get_mut(room) else {
             return;
@@ -144,9 +150,11 @@ where
             self.doors.push(door(self.desks.clone(), room.clone()));
         }
         if let Some(job) = next {
-            let look = (self.look)(job.clone(), desk);
+            let look = over
+                .clone()
+                .run_until_cancelled_owned((self.look)(job.clone(), desk));
             self.working.insert(job.clone(), false);
-            self.tasks.spawn(async move { (job, look.await) });
+            self.tasks.spawn(async move { (job, look.await.flatten()) });
         }
     }
 
@@ -202,6 +210,7 @@ mod tests {
         ends: Arc<Semaphore>,
         desks: Arc<Desks>,
         stop: CancellationToken,
+        over: CancellationToken,
         runs: JoinHandle<&'static str>,
         _classes: Writer<JobClass>,
     }
@@ -218,7 +227,8 @@ mod tests {
         }
         let (queue, receiver) = unbounded_channel();
         let (looked, ends) = (Arc::<Mutex<Vec<String>>>::default(), Arc::new(Semaphore::new(0)));
-        let (desks, stop) = (Arc::new(Desks::new(1, classes)), CancellationToken::new());
+        let desks = Arc::new(Desks::new(1, classes));
+        let (stop, over) = (CancellationToken::new(), CancellationToken::new());
         let look = {
             let (looked, ends) = (looked.clone(), ends.clone());
             move |job: Name, desk: Desk| {
@@ -239,7 +249,8 @@ mod tests {
             looked,
             ends,
             desks,
-            runs: tokio::spawn(dispatcher.run(receiver, stop.clone())),
+            runs: tokio::spawn(dispatcher.run(receiver, stop.clone(), over.clone())),
+            over,
             stop,
             _classes: writer,
         }
@@ -365,6 +376,7 @@ mod tests {
         office.wake("a");
         office.wake("b");
         office.sees(&["a"]).await;
+        office.wake("a");
         office.stop.cancel();
         office.desks.close();
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -375,6 +387,17 @@ mod tests {
             .await
             .expect("it stops")
             .expect("in order");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn when_all_is_over_what_is_under_way_goes_no_step_further() {
+        let office = office(&[("a", "class")], None);
+        office.wake("a");
+        office.sees(&["a"]).await;
+        office.over.cancel();
+        office.ends.add_permits(1);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(office.ends.available_permits(), 1, "nobody went on to take it");
     }
 
     #[tokio::test(start_paused = true)]

@@ -18,7 +18,7 @@ struct Metadata<'a> {
     managed_fields: Option<&'a RawValue>,
 }
 
-/// The text of an object, with `null` for its `managedFields`. What is no object stays as it is.
+/// The text of an object, with `null` for its `managedFields`, if it has any.
 pub fn unmanaged(text: &str) -> Cow<'_, str> {
     let shorter = || {
         let Parts { metadata } = serde_json::from_str(text).ok()?;

@@ -848,7 +848,8 @@ mod tests {
                     let required = schemas[parent].get("required").and_then(Value::as_array);
                     let kept = required.is_some_and(|names| names.contains(&json!(name)))
                         || rules(parent).iter().any(|rule| {
-                            rule.contains(&format!("has(self.{name})")) && rule.contains("oldSelf")
+                            rule.starts_with(&format!("has(self.{name})"))
+                                && rule.contains(&format!("has(oldSelf.{name})"))
                         });
                     assert!(kept, "{path}: {field} can be removed");
                     field = parent;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use ayatori_controller::status_writer::difference;
 use ayatori_core::conditions::{FINISHED, STARTED};
 use ayatori_core::job::Job;
 use ayatori_core::names::{JOB_NAME_LABEL, RESULT_FINALIZER};
@@ -162,7 +163,7 @@ impl Life {
         self.writes.len() + if self.batch_job.is_some() { 3 } else { 0 }
     }
 
-    /// Lets Jobs live it, all at once, and returns how long it took until the last one was finished.
+    /// Lets Jobs live it, many at a time, and returns how long it took until the last one was finished.
     async fn led(&self, arena: &Arena<'_>, name: &str, jobs: u32) -> anyhow::Result<Duration> {
         let namespace = Peer::Ours.namespace();
         let pods = Pods::default();
@@ -318,7 +319,7 @@ impl Write {
         Ok(if before.metadata.finalizers != *finalizers {
             write(json!({"metadata": {"finalizers": finalizers}}), false)
         } else if before.metadata.uid.is_some() && old != new {
-            write(json!({"status": new}), true)
+            write(json!({"status": difference(&old, &new)}), true)
         } else {
             None
         })
