@@ -150,11 +150,17 @@ where
             self.doors.push(door(self.desks.clone(), room.clone()));
         }
         if let Some(job) = next {
-            let look = over
-                .clone()
-                .run_until_cancelled_owned((self.look)(job.clone(), desk));
+            let look = (self.look)(job.clone(), desk);
             self.working.insert(job.clone(), false);
-            self.tasks.spawn(async move { (job, look.await.flatten()) });
+            let over = over.clone().cancelled_owned();
+            self.tasks.spawn(async move {
+                let after = tokio::select! {
+                    biased;
+                    () = over => None,
+                    after = look => after,
+                };
+                (job, after)
+            });
         }
     }
 

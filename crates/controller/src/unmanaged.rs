@@ -44,7 +44,7 @@ mod tests {
             "kind": "Pod",
             "metadata": {
                 "name": "a", "labels": {"managedFields": "\"}"},
-                "managedFields": [{"manager": "ä", "fieldsV1": {"f:metadata": {"f:labels": {"k:{\"a\":\"]}\"}": {}}}}],
+                "managedFields": [{"manager": "ä", "fieldsV1": {"f:metadata": {"f:labels": {"k:{\"a\":\"]}\"}": {}}}}}],
                 "uid": "u"
             },
             "spec": {"containers": [{"name": "c", "env": [{"name": "managedFields", "value": "metadata"}]}]}
