@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use ayatori_controller::status_writer::difference;
-use ayatori_core::conditions::{FINISHED, STARTED};
+use ayatori_core::conditions::{self, FINISHED, STARTED};
 use ayatori_core::job::Job;
 use ayatori_core::names::{JOB_NAME_LABEL, RESULT_FINALIZER};
 use futures::StreamExt;
@@ -110,12 +110,9 @@ impl Life {
                     }
                     Event::Init | Event::InitApply(_) | Event::Delete(_) => continue,
                 };
-                if let Some(write) = Write::between(&before, &job)? {
-                    writes.push(write);
-                }
-                let released = status(&job)?["execution"].get("releaseTime").is_some();
+                writes.extend(Write::between(&before, &job)?);
                 before = job;
-                if released {
+                if writes.last().is_some_and(|write| write.after == Step::Released) {
                     return Ok(());
                 }
             }
@@ -291,19 +288,16 @@ impl Write {
     /// What turned one version into the next, if anything that is written.
     fn between(before: &Job, after: &Job) -> anyhow::Result<Option<Self>> {
         let (old, new) = (status(before)?, status(after)?);
-        let execution = &new["execution"];
-        let says = |condition: &str| {
-            let all = new["conditions"].as_array().into_iter().flatten();
-            all.into_iter()
-                .any(|c| c["type"] == condition && c["status"] == "True")
-        };
-        let after_which = if execution.get("releaseTime").is_some() {
+        let shown = after.status.clone().unwrap_or_default();
+        let says = |condition| conditions::is_true(&shown.conditions, condition);
+        let execution = shown.execution.as_ref();
+        let after_which = if execution.is_some_and(|e| e.release_time.is_some()) {
             Step::Released
         } else if says(FINISHED) {
             Step::Ended
         } else if says(STARTED) {
             Step::Runs
-        } else if execution.get("uid").is_some() {
+        } else if execution.is_some_and(|e| e.uid.is_some()) {
             Step::Created
         } else {
             Step::Nothing
