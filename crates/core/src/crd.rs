@@ -249,15 +249,9 @@ fn stop_is_kept() -> Placed {
 fn attempt_is_kept() -> [Placed; 2] {
     const WORDS: &str = "status.execution.attempt never changes: it may only be removed, together with status.execution.backend, while status.execution.id is unset";
     let removed_in_time = format!("(!has(self.backend) && {})", nothing_created());
-    [
-        never_changes(ATTEMPT, WORDS),
-        forbidden(
-            EXECUTION,
-            ATTEMPT,
-            format!("{} || {removed_in_time}", not_removed("attempt")),
-            WORDS,
-        ),
-    ]
+    fixed(ATTEMPT, WORDS, |name| {
+        format!("{} || {removed_in_time}", not_removed(name))
+    })
 }
 
 /// As is the server it went to.
@@ -507,35 +501,19 @@ fn immutable(field: &str, kind: &str) -> Placed {
 
 /// The field of a Job is what it was at creation, present or not.
 fn immutable_if_any(field: &str) -> [Placed; 2] {
-    let (parent, name) = parent_and_name(field);
-    let words = words_of_immutable(field, "Job");
-    [
-        never_changes(field, &words),
-        forbidden(
-            parent,
-            field,
-            format!("has(self.{name}) == has(oldSelf.{name})"),
-            words.as_str(),
-        ),
-    ]
+    fixed(field, &words_of_immutable(field, "Job"), |name| {
+        format!("has(self.{name}) == has(oldSelf.{name})")
+    })
 }
 
 /// The same for a list, whose absence and emptiness mean the same and which typed clients do not tell apart.
 fn immutable_list(field: &str) -> [Placed; 2] {
-    let (parent, name) = parent_and_name(field);
-    let words = words_of_immutable(field, "Job");
-    [
-        never_changes(field, &words),
-        forbidden(
-            parent,
-            field,
-            format!(
-                "has(self.{name}) ? has(oldSelf.{name}) || size(self.{name}) == 0 \
-                 : !has(oldSelf.{name}) || size(oldSelf.{name}) == 0"
-            ),
-            words.as_str(),
-        ),
-    ]
+    fixed(field, &words_of_immutable(field, "Job"), |name| {
+        format!(
+            "has(self.{name}) ? has(oldSelf.{name}) || size(self.{name}) == 0 \
+             : !has(oldSelf.{name}) || size(oldSelf.{name}) == 0"
+        )
+    })
 }
 
 fn words_of_immutable(field: &str, kind: &str) -> String {
@@ -544,12 +522,7 @@ fn words_of_immutable(field: &str, kind: &str) -> String {
 
 /// The field, once present, stays as it is, as long as its parent is there.
 fn set_once(field: &str) -> [Placed; 2] {
-    let (parent, name) = parent_and_name(field);
-    let words = words_of_set_once(field);
-    [
-        never_changes(field, &words),
-        forbidden(parent, field, not_removed(name), words.as_str()),
-    ]
+    fixed(field, &words_of_set_once(field), not_removed)
 }
 
 fn words_of_set_once(field: &str) -> String {
@@ -559,6 +532,15 @@ fn words_of_set_once(field: &str) -> String {
 /// The field is what it was, if it was and is there.
 fn never_changes(field: &str, message: &str) -> Placed {
     forbidden(field, field, "self == oldSelf".into(), message)
+}
+
+/// The field never changes, and neither does, as far as this rule of its parent says, whether it is there.
+fn fixed(field: &str, message: &str, presence: impl FnOnce(&str) -> String) -> [Placed; 2] {
+    let (parent, name) = parent_and_name(field);
+    [
+        never_changes(field, message),
+        forbidden(parent, field, presence(name), message),
+    ]
 }
 
 /// The field is there if it was.
