@@ -8,8 +8,9 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Places to work at: so many for each class, so that a class whose backend does not answer leaves those of others
-/// free; and as many again for its Jobs that are being deleted, which may have nothing there to wait for. Jobs of no
-/// class that exists share one room: whoever creates Jobs can make names up, and must not get places by that.
+/// free. Its Jobs that are being deleted have places of their own, since they may have nothing there to wait for, and
+/// fewer: thousands may go at once, and must not take the API server from those that are to start or whose TTL ends.
+/// Jobs of no class that exists share one room: whoever creates Jobs can make names up, and must not get places by that.
 pub struct Desks {
     of_each: usize,
     classes: Store<JobClass>,
@@ -18,6 +19,9 @@ pub struct Desks {
 
 /// A taken place.
 pub type Desk = OwnedSemaphorePermit;
+
+/// One place of what is being deleted for so many others.
+const OTHERS: usize = 4;
 
 /// Those who share places.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -69,12 +73,13 @@ impl Desks {
         }
         // Nobody works or waits where this is the only one who knows of the room.
         rooms.open.retain(|_, room| Arc::strong_count(room) > 1);
+        let many = if room.is_deleting {
+            self.of_each.div_ceil(OTHERS)
+        } else {
+            self.of_each
+        };
         let places = rooms.open.entry(room.clone());
-        Some(
-            places
-                .or_insert_with(|| Arc::new(Semaphore::new(self.of_each)))
-                .clone(),
-        )
+        Some(places.or_insert_with(|| Arc::new(Semaphore::new(many))).clone())
     }
 
     fn rooms(&self) -> std::sync::MutexGuard<'_, Rooms> {
@@ -116,6 +121,20 @@ mod tests {
         assert_eq!(take("slow", true), Some(true));
         drop(taken);
         assert_eq!(take("slow", false), Some(true));
+    }
+
+    #[test]
+    fn what_goes_takes_few_places_and_never_none() {
+        let free = |of_each: u16, is_deleting| {
+            let (known, mut writer) = store();
+            writer.apply_watcher_event(&Event::Apply(JobClass::new("class", Default::default())));
+            let desks = Desks::new(of_each, known);
+            let room = desks.room("class", is_deleting);
+            let all: Vec<_> = std::iter::from_fn(|| desks.free(&room).now_or_never().flatten()).collect();
+            all.len()
+        };
+        assert_eq!((free(32, false), free(32, true)), (32, 8));
+        assert_eq!((free(1, false), free(1, true)), (1, 1));
     }
 
     #[test]

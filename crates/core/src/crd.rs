@@ -604,6 +604,11 @@ fn finish(
             limit(embedded, longest, largest);
         }
     }
+    if let Some(Value::Object(status)) = schema.pointer_mut("/properties/status") {
+        // It has one writer, whose it is as a whole. Otherwise `metadata.managedFields` lists each field in it, takes
+        // most of what is stored of a Job, and is worked out anew at every write.
+        status.insert("x-kubernetes-map-type".to_owned(), json!("atomic"));
+    }
     for (field, default) in defaults {
         schema_of(schema, field).insert("default".to_owned(), default);
     }

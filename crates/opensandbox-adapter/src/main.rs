@@ -3,6 +3,11 @@
 use ayatori_controller::adapter;
 use ayatori_opensandbox_adapter::backend;
 use clap::Parser;
+use tikv_jemallocator::Jemalloc;
+
+/// It gives back what thousands of Jobs took that came at once.
+#[global_allocator]
+static ALLOCATOR: Jemalloc = Jemalloc;
 
 /// Runs Ayatori Jobs in sandboxes of OpenSandbox servers.
 #[derive(Debug, Parser)]

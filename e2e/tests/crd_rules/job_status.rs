@@ -5,7 +5,7 @@ use ayatori_core::crd;
 use ayatori_core::job::{Job, JobState};
 use ayatori_e2e::api::{Run, Verdict, Verdict::Accepted, Verdict::Refused, in_namespace, merged};
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
 use crate::samples::{LATER, NOON, accepted, attempted, condition, finished, job_spec, recorded, stopping};
@@ -29,6 +29,33 @@ async fn a_status_cannot_be_written_at_creation() -> anyhow::Result<()> {
             "{:?}",
             job.status
         );
+        Ok(())
+    })
+    .await
+}
+
+/// Field by field, what says whose they are would be most of a stored Job.
+#[tokio::test]
+async fn a_status_is_owned_as_a_whole() -> anyhow::Result<()> {
+    in_namespace(async |run: Run| {
+        let jobs = run.objects(&crd::job());
+        let object = run.object(&crd::job(), "owned", job_spec());
+        jobs.create(&PostParams::default(), &object).await?;
+        let params = PatchParams::apply("adapter");
+        let mut job = object;
+        for status in [accepted(), finished()] {
+            let patch = Patch::Merge(json!({ "status": status }));
+            job = jobs.patch_status("owned", &params, &patch).await?;
+        }
+        let owned: Vec<_> = job
+            .metadata
+            .managed_fields
+            .iter()
+            .flatten()
+            .filter(|entry| entry.manager.as_deref() == Some("adapter"))
+            .map(|entry| json!(entry.fields_v1))
+            .collect();
+        ensure!(owned == [json!({ "f:status": {} })], "{owned:?}");
         Ok(())
     })
     .await
