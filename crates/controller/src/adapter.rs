@@ -70,8 +70,8 @@ pub struct Options {
     #[arg(long)]
     pub logs_url_template: Option<String>,
 
-    /// How many Jobs of one class are looked at at the same time; of those that are being deleted, a quarter as many
-    /// besides.
+    /// How many Jobs of one class are looked at at the same time; as many besides of those that are being deleted, and a
+    /// quarter as many of those of which only remains are to be cleaned up.
     #[arg(long, default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..))]
     pub workers: u16,
 

@@ -36,8 +36,15 @@ impl kube::runtime::utils::Backoff for WatchBackoff {
 /// The failures of every object since its last success.
 #[derive(Debug)]
 pub struct Backoff<K> {
-    failures: Mutex<HashMap<K, Failures>>,
+    failures: Mutex<Known<K>>,
     jitter: RandomState,
+}
+
+#[derive(Debug)]
+struct Known<K> {
+    of: HashMap<K, Failures>,
+    /// When it was last seen to it that nothing old is kept. Not at each failure: thousands may fail at a time.
+    tidied: Instant,
 }
 
 #[derive(Debug)]
@@ -51,7 +58,10 @@ struct Failures {
 impl<K> Default for Backoff<K> {
     fn default() -> Self {
         Self {
-            failures: Mutex::default(),
+            failures: Mutex::new(Known {
+                of: HashMap::new(),
+                tidied: Instant::now(),
+            }),
             jitter: RandomState::new(),
         }
     }
@@ -61,13 +71,20 @@ impl<K: Eq + Hash + Clone> Backoff<K> {
     /// One more failure: how long to wait, between half of the interval and all of it.
     pub fn failed(&self, key: &K) -> Duration {
         let now = Instant::now();
-        let mut all = self.all();
-        all.retain(|_, failures| now.duration_since(failures.last) < MEMORY);
-        let failures = all.entry(key.clone()).or_insert(Failures {
+        let remembered = |failures: &Failures| now.duration_since(failures.last) < MEMORY;
+        let mut known = self.known();
+        if now.duration_since(known.tidied) >= MEMORY {
+            known.of.retain(|_, failures| remembered(failures));
+            known.tidied = now;
+        }
+        let failures = known.of.entry(key.clone()).or_insert(Failures {
             count: 0,
             last: now,
             until: now,
         });
+        if !remembered(failures) {
+            failures.count = 0;
+        }
         failures.count = failures.count.saturating_add(1);
         failures.last = now;
         let interval = FIRST
@@ -81,17 +98,17 @@ impl<K: Eq + Hash + Clone> Backoff<K> {
 
     /// How much longer the object is to be left alone, if it is woken before.
     pub fn left(&self, key: &K) -> Option<Duration> {
-        let until = self.all().get(key)?.until;
+        let until = self.known().of.get(key)?.until;
         let left = until.checked_duration_since(Instant::now())?;
         (!left.is_zero()).then_some(left)
     }
 
     /// A success: the next failure starts from the beginning.
     pub fn succeeded(&self, key: &K) {
-        self.all().remove(key);
+        self.known().of.remove(key);
     }
 
-    fn all(&self) -> MutexGuard<'_, HashMap<K, Failures>> {
+    fn known(&self) -> MutexGuard<'_, Known<K>> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -3,7 +3,7 @@
 //! kube's own controller polls everything that it has begun with whenever anything happens to any of it, which is fine
 //! where few objects are looked at at a time. Of Jobs thousands may wait for their turn, as they do after a restart. So
 //! those that wait are names in a line, one line for each room of [`Desks`], and only with a desk is work on one begun,
-//! each in a task of its own.
+//! each in a task of its own. In a line namespaces take turns: thousands of Jobs in one hold up none in another.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
@@ -37,7 +37,7 @@ pub(crate) struct Dispatcher<F> {
     /// Looks at a Job, and says after which time it is to be looked at again; if not at all, a change will tell.
     look: F,
     /// Those that wait, room by room. A line ends with its last Job.
-    lines: HashMap<Room, VecDeque<Name>>,
+    lines: HashMap<Room, Line>,
     /// In which line each waits. It may have left its name in another, where it does not wait any more.
     waiting: HashMap<Name, Waits>,
     /// The next desk of each room with a line.
@@ -53,6 +53,40 @@ pub(crate) struct Dispatcher<F> {
 struct Waits {
     room: Room,
     _counted: Held,
+}
+
+/// Those who wait in one room.
+#[derive(Default)]
+struct Line {
+    /// The namespaces of which any wait, in the order of their turns.
+    turns: VecDeque<Option<String>>,
+    of: HashMap<Option<String>, VecDeque<Name>>,
+}
+
+impl Line {
+    fn push(&mut self, job: Name) {
+        let namespace = &job.namespace;
+        if !self.of.contains_key(namespace) {
+            self.turns.push_back(namespace.clone());
+        }
+        self.of.entry(namespace.clone()).or_default().push_back(job);
+    }
+
+    fn pop(&mut self) -> Option<Name> {
+        let namespace = self.turns.pop_front()?;
+        let jobs = self.of.get_mut(&namespace)?;
+        let job = jobs.pop_front();
+        if jobs.is_empty() {
+            self.of.remove(&namespace);
+        } else {
+            self.turns.push_back(namespace);
+        }
+        job
+    }
+
+    fn is_empty(&self) -> bool {
+        self.turns.is_empty()
+    }
 }
 
 impl<F, L> Dispatcher<F>
@@ -113,7 +147,7 @@ where
         }
         // What is gone needs nobody.
         let Some(kept) = self.jobs.get(&job) else { return };
-        let room = self.desks.room(&kept.class, kept.is_deleting);
+        let room = self.desks.room(&kept.class, kept.purpose);
         match self.waiting.entry(job.clone()) {
             Entry::Occupied(waits) if waits.get().room == room => return,
             Entry::Occupied(mut waits) => waits.get_mut().room = room.clone(),
@@ -124,14 +158,14 @@ where
                 });
             }
         }
-        match self.lines.entry(room) {
-            Entry::Occupied(mut line) => line.get_mut().push_back(job),
+        let line = match self.lines.entry(room) {
+            Entry::Occupied(line) => line.into_mut(),
             Entry::Vacant(place) => {
-                let door = door(self.desks.clone(), place.key().clone());
-                self.doors.push(door);
-                place.insert([job].into());
+                self.doors.push(door(self.desks.clone(), place.key().clone()));
+                place.insert(Line::default())
             }
-        }
+        };
+        line.push(job);
     }
 
     /// There is a desk in this room.
@@ -140,7 +174,7 @@ where
         let Some(line) = self.lines.get_mut(room) else {
             return;
         };
-        let next = std::iter::from_fn(|| line.pop_front()).find(|job| {
+        let next = std::iter::from_fn(|| line.pop()).find(|job| {
             let waits_here = self.waiting.get(job).is_some_and(|waits| waits.room == *room);
             waits_here && self.waiting.remove(job).is_some() && self.jobs.get(job).is_some()
         });
@@ -221,7 +255,8 @@ mod tests {
         _classes: Writer<JobClass>,
     }
 
-    /// With Jobs of these names and classes; each look takes until `ends`, and comes back after `after`.
+    /// With Jobs of these names and classes; each look takes until `ends`, and comes back after `after`. Those whose names
+    /// begin with a capital letter are in a namespace of their own.
     fn office(jobs: &[(&str, &str)], after: Option<Duration>) -> Office {
         let (classes, mut writer) = store();
         for class in jobs.iter().map(|(_, class)| class) {
@@ -262,16 +297,24 @@ mod tests {
         }
     }
 
+    fn namespace(name: &str) -> &'static str {
+        if name.starts_with(char::is_uppercase) {
+            "NS"
+        } else {
+            "ns"
+        }
+    }
+
     fn packed(name: &str, class: &str) -> Kept {
         let mut job = Job::new(name, Default::default());
-        job.metadata.namespace = Some("ns".to_owned());
+        job.metadata.namespace = Some(namespace(name).to_owned());
         job.spec.job_class_name = Some(class.to_owned());
         Packer::default().pack(&job)
     }
 
     impl Office {
         fn wake(&self, name: &str) {
-            let name = Name::new(name).within("ns");
+            let name = Name::new(name).within(namespace(name));
             self.queue.send(name).expect("the dispatcher listens");
         }
 
@@ -304,6 +347,17 @@ mod tests {
         office.sees(&["a", "d", "b"]).await;
         office.ends.add_permits(2);
         office.sees(&["a", "d", "b", "c"]).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_full_of_jobs_holds_up_no_other() {
+        let all = ["a", "b", "c", "d", "E", "F"];
+        let office = office(&all.map(|name| (name, "class")), None);
+        for name in all {
+            office.wake(name);
+        }
+        office.ends.add_permits(all.len());
+        office.sees(&["a", "b", "E", "c", "F", "d"]).await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -66,13 +66,13 @@ pub fn storyteller(
 
 async fn write(mut tales: mpsc::Receiver<Told>, client: Client, reporter: Reporter, metrics: Metrics) {
     let mut recorder = Recorder::new(client.clone(), reporter.clone());
-    let mut remembered = 0;
+    let mut written = 0;
     while let Some((tale, object)) = tales.recv().await {
-        if remembered == REMEMBERED {
+        if written == REMEMBERED {
             recorder = Recorder::new(client.clone(), reporter.clone());
-            remembered = 0;
+            written = 0;
         }
-        remembered += 1;
+        written += 1;
         let event = Event {
             type_: if tale.warning {
                 EventType::Warning
@@ -98,23 +98,28 @@ mod tests {
 
     use http::{Method, Response};
     use kube::client::Body;
+    use serde_json::{Value, json};
 
     use super::*;
 
-    /// How the Events of these tales are written, if each is about the object of this number.
-    async fn written(objects: impl IntoIterator<Item = usize>) -> Vec<Method> {
-        let methods = Arc::<Mutex<Vec<Method>>>::default();
+    /// The requests in which the Events of these tales are written, if each is about the object of this number.
+    async fn written(objects: impl IntoIterator<Item = usize>) -> Vec<(Method, String, Value)> {
+        let requests = Arc::<Mutex<Vec<_>>>::default();
         let service = {
-            let methods = methods.clone();
+            let requests = requests.clone();
             tower::service_fn(move |request: http::Request<Body>| {
-                methods
-                    .lock()
-                    .expect("nobody panics")
-                    .push(request.method().clone());
-                async { Ok::<_, Infallible>(Response::new(Body::from(b"{\"regarding\":{}}".to_vec()))) }
+                let requests = requests.clone();
+                async move {
+                    let (head, body) = request.into_parts();
+                    let body = body.collect_bytes().await.expect("it is there");
+                    let event = serde_json::from_slice(&body).expect("it is JSON");
+                    let request = (head.method, head.uri.path().to_owned(), event);
+                    requests.lock().expect("nobody panics").push(request);
+                    Ok::<_, Infallible>(Response::new(Body::from(body.to_vec())))
+                }
             })
         };
-        let (queue, tales) = mpsc::channel(4 * REMEMBERED);
+        let (queue, tales) = mpsc::channel(2 * REMEMBERED);
         for number in objects {
             let tale = Tale {
                 warning: false,
@@ -142,21 +147,31 @@ mod tests {
             Metrics::default(),
         )
         .await;
-        let methods = methods.lock().expect("nobody panics");
-        methods.clone()
+        std::mem::take(&mut *requests.lock().expect("nobody panics"))
     }
 
     #[tokio::test]
     async fn what_is_told_again_is_counted_on_the_event_that_is_there() {
+        let requests = written([1, 1, 2]).await;
+        let [(create, all, first), (patch, one, again), (another, _, _)] = requests.as_slice() else {
+            unreachable!("{requests:?}");
+        };
         assert_eq!(
-            written([1, 1, 2]).await,
+            [create, patch, another],
             [Method::POST, Method::PATCH, Method::POST]
         );
+        let name = first
+            .pointer("/metadata/name")
+            .and_then(Value::as_str)
+            .expect("a name");
+        assert_eq!(*one, format!("{all}/{name}"));
+        assert_eq!(again.pointer("/series/count"), Some(&json!(2)));
     }
 
     #[tokio::test]
     async fn no_more_events_are_remembered_than_a_few() {
-        let methods = written((0..REMEMBERED).chain([0])).await;
-        assert_eq!(methods, vec![Method::POST; REMEMBERED + 1]);
+        let requests = written((0..REMEMBERED).chain([0])).await;
+        assert_eq!(requests.len(), REMEMBERED + 1);
+        assert!(requests.iter().all(|(method, _, _)| *method == Method::POST));
     }
 }

@@ -12,12 +12,13 @@ use std::sync::{Arc, LazyLock};
 
 use ayatori_core::conditions::{self, DELETION_BLOCKED, FINISHED, RESULT_UNKNOWN, SCHEDULED};
 use ayatori_core::job::{Job, JobState, JobStatus};
-use ayatori_core::stage::is_deleting;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta};
 use kube::Resource;
 use kube::core::NamespaceResourceScope;
 use kube::runtime::reflector::ObjectRef;
 use lz4_flex::block::{compress_prepend_size_with_dict, decompress_size_prepended_with_dict};
+
+use crate::desks::Purpose;
 
 /// A Job that is like most: what others have in common with it takes next to no room.
 static TYPICAL: LazyLock<Vec<u8>> = LazyLock::new(|| {
@@ -44,8 +45,8 @@ pub struct Kept {
     pub is_unknown: bool,
     /// Whether its DeletionBlocked is True.
     pub is_blocked: bool,
-    /// Whether it is being deleted.
-    pub is_deleting: bool,
+    /// What it takes a place for.
+    pub purpose: Purpose,
     packed: Box<[u8]>,
 }
 
@@ -97,7 +98,7 @@ impl Packer {
             is_executed: execution.is_some_and(|execution| execution.release_time.is_none()),
             is_unknown: holds(RESULT_UNKNOWN),
             is_blocked: holds(DELETION_BLOCKED),
-            is_deleting: is_deleting(job),
+            purpose: Purpose::of(job),
             packed: compress_prepend_size_with_dict(&text(job), &TYPICAL).into(),
         }
     }

@@ -12,7 +12,7 @@ use ayatori_core::lifecycle::{self, Asked, Done, Effect, Facts, Live, Question, 
 use ayatori_core::names::EXECUTION_FINALIZER;
 use ayatori_core::ownership::{self, Ownership};
 use ayatori_core::report;
-use ayatori_core::stage::{Accepted, Stage, is_deleting};
+use ayatori_core::stage::{Accepted, Stage};
 use ayatori_core::ttl;
 use jiff::Timestamp;
 use kube::runtime::reflector::ObjectRef;
@@ -23,7 +23,7 @@ use tracing::{Instrument, field};
 use crate::backend::Backend;
 use crate::backoff::Backoff;
 use crate::caches::Caches;
-use crate::desks::{Desk, Desks};
+use crate::desks::{Desk, Desks, Purpose};
 use crate::events::Storyteller;
 use crate::failure::{WriteError, brief};
 use crate::kept::{Kept, class_of};
@@ -165,7 +165,7 @@ async fn passes<B: Backend>(
                 pass.submit(&attempted).await;
                 // Also without one: what was begun is finished.
                 let desks = &context.desks;
-                let room = desks.room(class_of(&attempted), is_deleting(&attempted));
+                let room = desks.room(class_of(&attempted), Purpose::of(&attempted));
                 desk = desks.free(&room).await;
                 attempted
             }

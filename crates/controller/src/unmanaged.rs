@@ -1,4 +1,4 @@
-//! Objects without their `managedFields`: three quarters of the text of a typical one, which no adapter reads. To find
+//! Objects without their `managedFields`: most of the text of many, which no adapter reads. To find
 //! where they stand takes a fraction of what it takes to read them.
 
 use std::borrow::Cow;

@@ -605,8 +605,9 @@ fn finish(
         }
     }
     if let Some(Value::Object(status)) = schema.pointer_mut("/properties/status") {
-        // It has one writer, whose it is as a whole. Otherwise `metadata.managedFields` lists each field in it, takes
-        // most of what is stored of a Job, and is worked out anew at every write.
+        // Whoever writes it owns all of it: one at a time, by patches that name the version they were decided on, never
+        // by server-side apply. Otherwise `metadata.managedFields` lists each field in it, takes most of what is stored
+        // of a Job, and is worked out anew at every write.
         status.insert("x-kubernetes-map-type".to_owned(), json!("atomic"));
     }
     for (field, default) in defaults {

@@ -151,7 +151,8 @@ pub struct JobSpec {
 
     /// Controller that runs this Job, as a domain-prefixed path. Absent or
     /// `execution.ayatori.ddupan.top/job-controller`: the adapter of the class. Anything else: the adapters
-    /// neither run, report on nor finish the Job; only its TTL still counts.
+    /// neither run, report on nor finish the Job; only its TTL still counts. That controller has to patch the
+    /// status: a server-side apply of a part of it replaces all of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 63))]
     #[x_kube(validation = format::controller_name())]

@@ -34,7 +34,7 @@ async fn a_status_cannot_be_written_at_creation() -> anyhow::Result<()> {
     .await
 }
 
-/// Field by field, what says whose they are would be most of a stored Job.
+/// Listed field by field, owners would be most of what is stored of a Job.
 #[tokio::test]
 async fn a_status_is_owned_as_a_whole() -> anyhow::Result<()> {
     in_namespace(async |run: Run| {

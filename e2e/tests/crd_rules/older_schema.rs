@@ -5,6 +5,7 @@ use ayatori_core::crd;
 use ayatori_e2e::api::{Run, Verdict, eventually, in_namespace, install};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::core::DynamicObject;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
@@ -133,14 +134,85 @@ async fn finish_a_job_without_status(
     Ok(())
 }
 
+/// Who owned a part of a status before it was owned as a whole.
+#[tokio::test]
+async fn a_status_of_several_owners_becomes_that_of_the_next_who_writes() -> anyhow::Result<()> {
+    from_an_older(granular, own_the_whole_status).await
+}
+
+async fn own_the_whole_status(
+    run: &Run,
+    strict: &CustomResourceDefinition,
+    granular: &CustomResourceDefinition,
+) -> anyhow::Result<()> {
+    let jobs = run.objects(granular);
+    jobs.create(
+        &PostParams::default(),
+        &run.object(granular, "shared", job_spec()),
+    )
+    .await?;
+    let write = async |manager: &str, status: Value| {
+        let params = PatchParams::apply(manager);
+        let patch = Patch::Merge(json!({ "status": status }));
+        jobs.patch_status("shared", &params, &patch).await
+    };
+    write("first", accepted()).await?;
+    let before = write("second", json!({ "state": "Running" })).await?;
+    let parts = owners_of_a_status(&before);
+    ensure!(parts.len() > 1 && !parts.contains(&json!({})), "{parts:?}");
+
+    install(&run.client, std::slice::from_ref(strict)).await?;
+    eventually("the next who writes owns the status alone", async || {
+        // A write that changes nothing is none.
+        for generation in [1, 2] {
+            let after = write("third", json!({ "observedGeneration": generation })).await?;
+            if owners_of_a_status(&after) == [json!({})] {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    })
+    .await?;
+    let after = jobs.get("shared").await?;
+    for part in ["resolvedJobClass", "conditions", "state"] {
+        let of = |job: &DynamicObject| job.data.pointer(&format!("/status/{part}")).cloned();
+        ensure!(of(&before) == of(&after), "{part}: {after:?}");
+    }
+    let answer = write("third", json!({ "resolvedJobClass": null })).await;
+    let problem = Verdict::Refused("status.resolvedJobClass is set once").problem(&answer);
+    ensure!(problem.is_none(), "{problem:?}");
+    Ok(())
+}
+
+/// What each owner has of the status; an empty object is all of it.
+fn owners_of_a_status(job: &DynamicObject) -> Vec<Value> {
+    let entries = job.metadata.managed_fields.iter().flatten();
+    let fields = entries.filter_map(|entry| entry.fields_v1.as_ref());
+    fields
+        .filter_map(|fields| fields.0.get("f:status").cloned())
+        .collect()
+}
+
 /// The same definition, but that a new object has no status.
 fn without_default(crd: &CustomResourceDefinition) -> anyhow::Result<CustomResourceDefinition> {
+    with_a_status_without(crd, "default")
+}
+
+/// The same definition, but that each field of a status has owners of its own.
+fn granular(crd: &CustomResourceDefinition) -> anyhow::Result<CustomResourceDefinition> {
+    with_a_status_without(crd, "x-kubernetes-map-type")
+}
+
+fn with_a_status_without(
+    crd: &CustomResourceDefinition,
+    keyword: &str,
+) -> anyhow::Result<CustomResourceDefinition> {
     let mut value = serde_json::to_value(crd)?;
     value
         .pointer_mut("/spec/versions/0/schema/openAPIV3Schema/properties/status")
         .and_then(Value::as_object_mut)
-        .and_then(|status| status.remove("default"))
-        .context("no default")?;
+        .and_then(|status| status.remove(keyword))
+        .with_context(|| format!("no {keyword}"))?;
     Ok(serde_json::from_value(value)?)
 }
 

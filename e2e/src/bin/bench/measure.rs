@@ -17,6 +17,9 @@ use clap::ValueEnum;
 use crate::figures::{Curve, Figure};
 use crate::stage::Stage;
 
+/// How long everything is left alone between rounds.
+pub(crate) const PAUSE: Duration = Duration::from_secs(5);
+
 /// What can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Name {

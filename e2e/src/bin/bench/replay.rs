@@ -24,14 +24,13 @@ use crate::arena::Arena;
 use crate::chronicle::Watching;
 use crate::figures::{Figure, Spread};
 use crate::herd;
+use crate::measure::PAUSE;
 use crate::peer::{self, Peer, Work};
 
 /// How long a life may take to be over and told.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the writes alone are made.
-const ROUNDS: u32 = 2;
-/// How long everything is left alone afterwards.
-const PAUSE: Duration = Duration::from_secs(5);
+const ROUNDS: u32 = 3;
 /// How many lives are led at the same time: enough for the API server never to wait for the next write.
 const AT_ONCE: usize = 200;
 

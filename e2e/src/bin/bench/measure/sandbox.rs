@@ -17,7 +17,7 @@ use kube::Api;
 use kube::api::PostParams;
 use serde_json::json;
 
-use super::{Outcome, Size};
+use super::{Outcome, PAUSE, Size};
 use crate::adapter::Adapter;
 use crate::arena::{self, Arena, Limits};
 use crate::budgets::SANDBOX;
@@ -59,7 +59,7 @@ pub(crate) async fn measure(stage: &Stage, size: Size) -> anyhow::Result<Outcome
         rates.push(f64::from(jobs) / took.as_secs_f64());
         costs.push(milliseconds(cpu) / f64::from(jobs));
         eprintln!("sandbox: {:.1} Jobs/s", f64::from(jobs) / took.as_secs_f64());
-        tokio::time::sleep(Duration::from_secs(5)).await;
+        tokio::time::sleep(PAUSE).await;
     }
     let resident = crate::figures::mebibytes(adapter.usage()?.resident);
     let life = replay::Life::record(&arena, &WORK).await?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use futures::{StreamExt, TryStreamExt, stream};
 
-use super::{Outcome, Size};
+use super::{Outcome, PAUSE, Size};
 use crate::adapter::Adapter;
 use crate::arena::{Arena, Limits};
 use crate::audit::Request;
@@ -31,8 +31,6 @@ cost.";
 
 /// How many creations are under way at a time.
 const CREATIONS: usize = 16;
-/// How long everything is left alone between rounds.
-const PAUSE: Duration = Duration::from_secs(5);
 
 /// What is measured with which limits.
 struct Trial {
