@@ -48,8 +48,9 @@ pub(crate) struct Args {
     /// Cargo's profile of the adapters; `release` is what is published.
     #[arg(long, default_value = "release")]
     profile: String,
-    /// Keep the figures in docs/reference/performance.json, and write the page and the plots that show them.
-    #[arg(long, conflicts_with = "json")]
+    /// Keep the figures, with --json all those of its file, in docs/reference/performance.json, and write the page and
+    /// the plots that show them.
+    #[arg(long)]
     publish: bool,
 }
 

@@ -45,7 +45,7 @@ struct Args {
     /// Add the figures to those of this file.
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Keep the figures in this folder, with the page and the plots that show them.
+    /// Keep the figures, all those of the file, in this folder, with the page and the plots that show them.
     #[arg(long)]
     publish: Option<PathBuf>,
 }
@@ -54,11 +54,8 @@ struct Args {
 async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
     let stage = Stage::read(&args.stage)?;
-    let file = args
-        .publish
-        .as_ref()
-        .map(|folder| folder.join(report::FIGURES))
-        .or(args.json);
+    let published = || args.publish.as_ref().map(|folder| folder.join(report::FIGURES));
+    let file = args.json.or_else(published);
     let mut figures = match &file {
         Some(file) => Figures::read(file)?,
         None => Figures::default(),
