@@ -6,7 +6,7 @@ use anyhow::{Context, ensure};
 use ayatori_core::conditions::{ACCEPTED, DELETION_BLOCKED, SCHEDULED};
 use ayatori_core::job::{Job, JobState};
 use ayatori_core::job_class::JobClass;
-use ayatori_core::names::EXECUTION_FINALIZER;
+use ayatori_core::names::{EXECUTION_FINALIZER, JOB_UID_LABEL};
 use ayatori_core::parameters::{KubernetesExecutionParameters, KubernetesExecutionParametersSpec};
 use ayatori_e2e::api::{self, RUN_LABEL};
 use ayatori_e2e::world::{World, with_world};
@@ -171,6 +171,27 @@ async fn a_job_goes_by_its_own_record_when_all_that_it_was_made_from_is_gone() -
         .await?;
         world.delete("orphan").await?;
         world.when_gone("orphan").await?;
+        nothing_is_left(&world, &job).await
+    })
+    .await
+}
+
+/// One whose label somebody took off is in no watch, and still is the one that was recorded.
+#[tokio::test]
+async fn a_pod_without_its_label_keeps_no_job_from_going() -> anyhow::Result<()> {
+    with_world(async |world: World| {
+        let mut job = world.job("unlabelled", DEAF);
+        job.spec.termination_grace_period_seconds = Some(1);
+        world.create(&job).await?;
+        let job = world.when_started("unlabelled").await?;
+        let pods = world.pods(&job).await?;
+        let pod = pods.first().context("it has no pod")?.name_any();
+        let pods = Api::<Pod>::namespaced(world.client.clone(), &world.namespace);
+        let bare = Patch::Merge(json!({ "metadata": { "labels": { JOB_UID_LABEL: null } } }));
+        pods.patch(&pod, &PatchParams::default(), &bare).await?;
+        world.delete("unlabelled").await?;
+        world.when_gone("unlabelled").await?;
+        ensure!(pods.get_opt(&pod).await?.is_none(), "pod {pod} is left");
         nothing_is_left(&world, &job).await
     })
     .await

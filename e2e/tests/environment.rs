@@ -4,10 +4,11 @@ use anyhow::{Context, ensure};
 use ayatori_core::conditions::{ACCEPTED, SCHEDULED, STARTED};
 use ayatori_core::job::{Job, Outcome};
 use ayatori_e2e::accounts::SYSTEM_NAMESPACE;
+use ayatori_e2e::api::eventually;
 use ayatori_e2e::replica::kubectl;
 use ayatori_e2e::world::{World, expect, with_world};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, ResourceQuota, Secret};
-use kube::api::{DeleteParams, LogParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod, ResourceQuota, Secret};
+use kube::api::{DeleteParams, ListParams, LogParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
@@ -58,6 +59,44 @@ async fn succeeds(world: &World, name: &str) -> anyhow::Result<Job> {
     let job = world.when_finished(name).await?;
     expect(&job, Outcome::Succeeded, "Completed", Some(0))?;
     Ok(job)
+}
+
+/// The kubelet puts it into the command, and what runs containers quotes the command that it cannot execute.
+#[tokio::test]
+async fn the_value_of_a_secret_in_a_command_that_cannot_be_executed_is_said_nowhere() -> anyhow::Result<()> {
+    const CANARY: &str = "canary-in-a-command";
+    with_world(async |world: World| {
+        create_secret(&world, "s", json!({ "k": CANARY })).await?;
+        let mut job = with_env(
+            world.job("quoted", ""),
+            json!([{ "name": "S", "valueFrom": { "secretKeyRef": { "name": "s", "key": "k" } } }]),
+        )?;
+        job.spec.command = vec!["$(S)".to_owned()];
+        world.create(&job).await?;
+        let job = world.when_finished("quoted").await?;
+        expect(&job, Outcome::Failed, "StartError", None)?;
+        let said = serde_json::to_string(&job)?;
+        ensure!(said.contains("there is no such command in the image"), "{said}");
+        ensure!(!said.contains(CANARY), "{said}");
+
+        let events = Api::<Event>::namespaced(world.client.clone(), &world.namespace);
+        let uid = job.uid().unwrap_or_default();
+        let ours = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
+        let told = eventually_told(&events, &ours, "StartError").await?;
+        ensure!(!told.contains(CANARY), "{told}");
+        Ok(())
+    })
+    .await
+}
+
+/// All Events of these, once there is one with this reason.
+async fn eventually_told(events: &Api<Event>, these: &ListParams, reason: &str) -> anyhow::Result<String> {
+    eventually(&format!("an Event says {reason}"), async || {
+        let all = events.list(these).await?;
+        Ok(all.iter().any(|event| event.reason.as_deref() == Some(reason)))
+    })
+    .await?;
+    Ok(serde_json::to_string(&events.list(these).await?)?)
 }
 
 #[tokio::test]

@@ -412,14 +412,30 @@ impl KubernetesBackend {
 
     // ---------------------------------------------------------------------------------- what belongs to a Job
 
-    /// What there is of a Job. That the caches show nothing is no proof: asked live, then.
+    /// What there is of a Job. That the caches show nothing is no proof: asked live, then. As is, alone, the recorded
+    /// pod where they do not show it: one whose label somebody took off is in no watch.
     async fn held_or_live(&self, id: &JobId, names: Names<'_>) -> Result<Held, Failure> {
-        let cached = self.held(id, names);
+        let mut cached = self.held(id, names);
         if cached.is_nothing() {
-            self.held_live(id, names).await
-        } else {
-            Ok(cached)
+            return self.held_live(id, names).await;
         }
+        self.add_recorded(id, names, &mut cached.pods).await?;
+        Ok(cached)
+    }
+
+    /// Where it was released, the recorded one has ended and is not kept any more.
+    async fn add_recorded(
+        &self,
+        id: &JobId,
+        names: Names<'_>,
+        pods: &mut Vec<Arc<Pod>>,
+    ) -> Result<(), Failure> {
+        if let Some(recorded) = names.pod.filter(|_| !names.released)
+            && pods.iter().all(|pod| pod.id.uid != recorded)
+        {
+            pods.extend(self.requests.pod(&id.namespace, recorded).await?);
+        }
+        Ok(())
     }
 
     /// What the caches show of a Job.
@@ -432,12 +448,7 @@ impl KubernetesBackend {
     async fn held_live(&self, id: &JobId, names: Names<'_>) -> Result<Held, Failure> {
         let batch = self.requests.batch_job(&id.namespace, &id.child).await?;
         let mut pods = self.requests.pods(&id.namespace, &id.uid).await?;
-        // Where it was released, the recorded one has ended and is not kept any more.
-        if let Some(recorded) = names.pod.filter(|_| !names.released)
-            && pods.iter().all(|pod| pod.id.uid != recorded)
-        {
-            pods.extend(self.requests.pod(&id.namespace, recorded).await?);
-        }
+        self.add_recorded(id, names, &mut pods).await?;
         Ok(Held::of(id, names, batch, pods))
     }
 }

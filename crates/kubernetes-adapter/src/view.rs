@@ -225,6 +225,17 @@ pub(crate) struct Termination {
 /// The container was never started; the runtime says why.
 pub(crate) const START_ERROR: &str = "StartError";
 
+/// Why, in words of the runtime's that quote nothing.
+const CAUSES: [&str; 7] = [
+    "container init: mkdir ",
+    "chdir to cwd",
+    "executable file not found",
+    "no such file or directory",
+    "permission denied",
+    "is a directory",
+    "exec format error",
+];
+
 impl View for Pod {
     type Object = core::Pod;
 
@@ -239,11 +250,8 @@ impl View for Pod {
             .into_iter()
             .flatten()
             .find(|c| c.name == CONTAINER);
-        let image = spec
-            .containers
-            .into_iter()
-            .find(|c| c.name == CONTAINER)
-            .and_then(|c| c.image);
+        let container = spec.containers.into_iter().find(|c| c.name == CONTAINER);
+        let secretive = container.as_ref().is_some_and(puts_secrets_into_words);
         Self {
             created: time(pod.metadata.creation_timestamp.as_ref()),
             controller: controller(&pod.metadata),
@@ -275,9 +283,12 @@ impl View for Pod {
             unschedulable: condition("PodScheduled", "False")
                 .filter(|c| c.reason.as_deref() == Some("Unschedulable"))
                 .map(|c| excerpt(c.message.as_deref())),
-            image: excerpt(image.as_deref()),
+            image: excerpt(container.and_then(|c| c.image).as_deref()),
             restarts: main.as_ref().map_or(0, |c| c.restart_count),
-            main: main.and_then(|c| c.state).map(Container::of).unwrap_or_default(),
+            main: main
+                .and_then(|c| c.state)
+                .map(|state| Container::of(state, secretive))
+                .unwrap_or_default(),
             id: Identity::of(pod.metadata),
         }
     }
@@ -300,14 +311,46 @@ impl Pod {
     }
 }
 
+/// Whether the node puts values of Secrets into the words of the command, and so maybe into what it says of them.
+fn puts_secrets_into_words(container: &core::Container) -> bool {
+    let words = [&container.command, &container.args];
+    let named = words
+        .into_iter()
+        .flatten()
+        .flatten()
+        .any(|word| word.contains("$("));
+    let variables = container.env.iter().flatten();
+    let sources = container.env_from.iter().flatten();
+    let of_a_secret = |variable: &core::EnvVar| {
+        let from = variable.value_from.as_ref();
+        from.is_some_and(|from| from.secret_key_ref.is_some())
+    };
+    named
+        && (variables.into_iter().any(of_a_secret)
+            || sources.into_iter().any(|from| from.secret_ref.is_some()))
+}
+
+/// What the node said of a container that it could not start, without anything that it may have quoted.
+fn without_quotes(said: &str) -> String {
+    const LEFT_OUT: &str = "the rest of the node's words is left out, since they may quote the value of a Secret that \
+                            spec.command or spec.args names";
+    let cause = CAUSES.into_iter().find(|cause| said.contains(cause));
+    cause.map_or_else(
+        || LEFT_OUT.to_owned(),
+        |cause| format!("exec: {cause}; {LEFT_OUT}"),
+    )
+}
+
 impl Container {
-    fn of(state: core::ContainerState) -> Self {
+    /// The state that a node reports. What is `secretive` is not quoted.
+    fn of(state: core::ContainerState, secretive: bool) -> Self {
         if let Some(t) = state.terminated {
             let reason = t.reason.unwrap_or_default();
-            let message = if reason == START_ERROR {
-                excerpt(t.message.as_deref())
-            } else {
-                String::new()
+            let said = t.message.unwrap_or_default();
+            let message = match (reason == START_ERROR, secretive) {
+                (true, true) => without_quotes(&said),
+                (true, false) => excerpt(Some(&said)),
+                (false, _) => String::new(),
             };
             return Container::Terminated(Termination {
                 code: t.exit_code,

@@ -529,6 +529,14 @@ async fn a_removal_deletes_in_the_foreground_and_lets_go_of_what_is_over() {
     }
 }
 
+#[tokio::test]
+async fn a_removal_lets_go_of_the_recorded_pod_though_its_label_was_taken_off() {
+    let batch = batch_job("metadata: { deletionTimestamp: @10 }");
+    let world = World::of(vec![batch], vec![], shows_a_stripped_pod_that_is_over);
+    world.backend.remove(departing(&deleted_job()), None).await;
+    assert_eq!(world.writes(), ["PATCH pod"]);
+}
+
 /// What an API server answers to reads that holds this pod and nothing else.
 fn holding(pod: &Value, path: &str) -> (u16, Value) {
     let list = |items: &[&Value], next: &str| {

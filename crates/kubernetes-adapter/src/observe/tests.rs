@@ -163,6 +163,42 @@ fn why_a_command_could_not_be_started_is_said_before_the_runtimes_chain_of_words
     assert_eq!(unstartable(""), "the command could not be started");
 }
 
+/// The kubelet puts values of variables into the words of the command, and runc quotes the first.
+#[test]
+fn the_value_of_a_secret_that_the_command_names_is_quoted_nowhere() {
+    const SECRET: &str = "env: [{ name: S, valueFrom: { secretKeyRef: { name: s, key: k } } }]";
+    const SECRETS: &str = "envFrom: [{ secretRef: { name: s } }]";
+    const PLAIN: &str = "env: [{ name: S, value: canary }]";
+    let message = |container: &str, cause: &str| {
+        let spec = format!("spec: {{ containers: [{{ name: job, image: a, {container} }}] }}\n");
+        let said = format!(r#"'failed to create shim task: exec: "canary": {cause}: unknown'"#);
+        let status = ended(128, "StartError", "@15").replace("reason:", &format!("message: {said}, reason:"));
+        match ready(&batch_job(""), &pod(&(spec + &status))) {
+            State::Ended(End {
+                exit: Exit::Unstartable(why),
+                ..
+            }) => why.message,
+            other => panic!("{other:?}"),
+        }
+    };
+    for variables in [SECRET, SECRETS] {
+        for words in ["command: ['$(S)']", "command: [/bin/a], args: ['-$(S)']"] {
+            for (cause, meaning) in [
+                ("executable file not found in $PATH", "there is no such command"),
+                ("permission denied", "the command cannot be executed"),
+                ("something canary", "the rest of the node's words is left out"),
+            ] {
+                let said = message(&format!("{words}, {variables}"), cause);
+                assert!(said.starts_with(meaning) && !said.contains("canary"), "{said}");
+            }
+        }
+        let said = message(&format!("command: [canary], {variables}"), "permission denied");
+        assert!(said.contains("canary"), "it stands in the Job itself: {said}");
+    }
+    let said = message(&format!("command: ['$(S)'], {PLAIN}"), "permission denied");
+    assert!(said.contains("canary"), "it stands in the Job itself: {said}");
+}
+
 #[test]
 fn the_main_container_is_found_by_name_and_counts_at_once() {
     let two = |first: &str, phase: &str, code: i32| {
