@@ -544,7 +544,7 @@ fn waits_for(pod: &Pod) -> Why {
         "InvalidImageName" => Why::new(
             "InvalidImageName",
             format!(
-                "{:?} is no image name; the command will not start before the Job's deadline",
+                "{:?} is no image name for the node; cancel this Job and create one with another spec.image",
                 pod.image
             ),
         ),
