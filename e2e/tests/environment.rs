@@ -89,14 +89,14 @@ async fn the_value_of_a_secret_in_a_command_that_cannot_be_executed_is_said_nowh
     .await
 }
 
-/// All Events of these, once there is one with this reason.
-async fn eventually_told(events: &Api<Event>, these: &ListParams, reason: &str) -> anyhow::Result<String> {
-    eventually(&format!("an Event says {reason}"), async || {
-        let all = events.list(these).await?;
-        Ok(all.iter().any(|event| event.reason.as_deref() == Some(reason)))
+/// All Events of these, once they say this word.
+async fn eventually_told(events: &Api<Event>, these: &ListParams, word: &str) -> anyhow::Result<String> {
+    let told = async || anyhow::Ok(serde_json::to_string(&events.list(these).await?)?);
+    eventually(&format!("an Event says {word}"), async || {
+        Ok(told().await?.contains(word))
     })
     .await?;
-    Ok(serde_json::to_string(&events.list(these).await?)?)
+    told().await
 }
 
 #[tokio::test]
