@@ -127,12 +127,16 @@ mod tests {
 
     /// One place for each class, where these exist.
     fn desks(classes: &[&str]) -> Desks {
+        offering(1, classes)
+    }
+
+    fn offering(of_each: u16, classes: &[&str]) -> Desks {
         let (known, mut writer) = store();
         for class in classes {
             let class = JobClass::new(class, Default::default());
             writer.apply_watcher_event(&Event::Apply(class));
         }
-        Desks::new(1, known)
+        Desks::new(of_each, known)
     }
 
     #[test]
@@ -156,9 +160,7 @@ mod tests {
     #[test]
     fn what_is_cleaned_up_takes_few_places_and_never_none() {
         let places = |of_each: u16, purpose| {
-            let (known, mut writer) = store();
-            writer.apply_watcher_event(&Event::Apply(JobClass::new("class", Default::default())));
-            let desks = Desks::new(of_each, known);
+            let desks = offering(of_each, &["class"]);
             let room = desks.room("class", purpose);
             let all: Vec<_> = std::iter::from_fn(|| desks.free(&room).now_or_never().flatten()).collect();
             all.len()

@@ -15,7 +15,10 @@ use ayatori_core::job::BackendIdentity;
 use ayatori_core::stage::Recorded;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::view::{BatchJob, Container, Disruption, Phase, Pod, Refusal, START_ERROR, Termination};
+use crate::view::{
+    BatchJob, Container, Disruption, NO_COMMAND, NO_WORKING_DIRECTORY, NOT_EXECUTABLE, Phase, Pod, Refusal,
+    START_ERROR, Termination,
+};
 
 /// How much of a message from outside goes into a condition.
 const EXCERPT: usize = 512;
@@ -315,13 +318,13 @@ fn unstartable(said: &str) -> String {
     let says = |words: &[&str]| words.iter().any(|w| said.contains(w));
     let meaning = if said.is_empty() {
         return "the command could not be started".to_owned();
-    } else if says(&["container init: mkdir ", "chdir to cwd"]) {
+    } else if says(&NO_WORKING_DIRECTORY) {
         "spec.workingDir could not be made or entered; it has to be an absolute path that the image's user may use"
     } else if !says(&["exec: "]) {
         return said.to_owned();
-    } else if says(&["executable file not found", "no such file or directory"]) {
+    } else if says(&NO_COMMAND) {
         "there is no such command in the image; check spec.command and the image"
-    } else if says(&["permission denied", "is a directory", "exec format error"]) {
+    } else if says(&NOT_EXECUTABLE) {
         "the command cannot be executed; check spec.command and the image"
     } else {
         return said.to_owned();

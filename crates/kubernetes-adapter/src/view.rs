@@ -225,16 +225,12 @@ pub(crate) struct Termination {
 /// The container was never started; the runtime says why.
 pub(crate) const START_ERROR: &str = "StartError";
 
-/// Why, in words of the runtime's that quote nothing.
-const CAUSES: [&str; 7] = [
-    "container init: mkdir ",
-    "chdir to cwd",
-    "executable file not found",
-    "no such file or directory",
-    "permission denied",
-    "is a directory",
-    "exec format error",
-];
+/// What it says, in words that quote nothing, where the working directory is the cause.
+pub(crate) const NO_WORKING_DIRECTORY: [&str; 2] = ["container init: mkdir ", "chdir to cwd"];
+/// Where there is no such command.
+pub(crate) const NO_COMMAND: [&str; 2] = ["executable file not found", "no such file or directory"];
+/// Where the command cannot be executed.
+pub(crate) const NOT_EXECUTABLE: [&str; 3] = ["permission denied", "is a directory", "exec format error"];
 
 impl View for Pod {
     type Object = core::Pod;
@@ -319,22 +315,21 @@ fn puts_secrets_into_words(container: &core::Container) -> bool {
         .flatten()
         .flatten()
         .any(|word| word.contains("$("));
-    let variables = container.env.iter().flatten();
-    let sources = container.env_from.iter().flatten();
+    let mut variables = container.env.iter().flatten();
+    let mut sources = container.env_from.iter().flatten();
     let of_a_secret = |variable: &core::EnvVar| {
         let from = variable.value_from.as_ref();
         from.is_some_and(|from| from.secret_key_ref.is_some())
     };
-    named
-        && (variables.into_iter().any(of_a_secret)
-            || sources.into_iter().any(|from| from.secret_ref.is_some()))
+    named && (variables.any(of_a_secret) || sources.any(|from| from.secret_ref.is_some()))
 }
 
 /// What the node said of a container that it could not start, without anything that it may have quoted.
 fn without_quotes(said: &str) -> String {
     const LEFT_OUT: &str = "the rest of the node's words is left out, since they may quote the value of a Secret that \
                             spec.command or spec.args names";
-    let cause = CAUSES.into_iter().find(|cause| said.contains(cause));
+    let causes = [&NO_WORKING_DIRECTORY[..], &NO_COMMAND, &NOT_EXECUTABLE];
+    let cause = causes.into_iter().flatten().find(|cause| said.contains(**cause));
     cause.map_or_else(
         || LEFT_OUT.to_owned(),
         |cause| format!("exec: {cause}; {LEFT_OUT}"),

@@ -54,8 +54,6 @@ const CPU_FOR_WRITES: &str = "the API server's CPU on two cores: for each Job it
 its creation among them; the bound below is what a client that decides nothing comes to with the same writes";
 const CPU_FOR_DELETIONS: &str = "the API server's CPU on two cores, which 167 deletions a second and the batch Jobs and pods \
 that go with them take whole; kube-controller-manager without limits, beside it, is later and does not delete all";
-const ALLOCATOR: &str = "what thousands of Jobs that come at once leave behind in the allocator: a process that is started on \
-as many takes what stands below as memory after a restart, and further Jobs add next to nothing";
 const WRITES_AND_EVENTS: &str = "the adapter makes seven writes for a Job until it is finished and tells Events besides, \
 where kube-controller-manager makes about four, and it reads three objects in all their versions as JSON, where \
 kube-controller-manager reads two in a binary encoding";
@@ -118,7 +116,7 @@ pub(crate) const BUDGETS: [Budget; 22] = [
         "two cores and a server that answers at once",
         CPU_FOR_WRITES,
     ),
-    budget(MEMORY, Bound::AtMost(80.0), "a pod that fits anywhere", ALLOCATOR),
+    budget(MEMORY, Bound::AtMost(80.0), "a pod that fits anywhere", ""),
     budget(MEMORY_PER_JOB, Bound::AtMost(6.0), "a pod that fits anywhere", ""),
     budget(MEMORY_CYCLES, Bound::AtMost(1.05), "nothing leaks", ""),
     budget(
